@@ -1,0 +1,63 @@
+# Two commands do everything on a fresh machine with Python 3.11+, a JDK 17+, Maven and make:
+#   make demo    the main job on the embedded stack      make test    all tests
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+JAR    := java/gateway/target/cursorkeeper-gateway.jar
+PYTEST := $(BIN)/pytest
+JAVA_SOURCES := $(shell find java -name '*.java' -o -name 'pom.xml' -o -name '*.xml' -path '*/resources/*' 2>/dev/null) proto/ledgers.proto
+
+.PHONY: help setup jar demo test test-fast test-java check bench clean
+
+help:
+	@sed -n 's/^#/ /p' Makefile | head -3
+	@echo '  make test-fast (no JVM, under a minute), make check (ruff, mypy), make bench, make clean'
+
+$(VENV)/.installed: requirements-dev.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python tools/build_protos.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.build/protos: proto/acks.proto proto/ledgers.proto tools/build_protos.py | $(VENV)/.installed
+	@mkdir -p .build
+	$(BIN)/python tools/build_protos.py
+	@touch $@
+
+setup: $(VENV)/.installed .build/protos
+
+# Maven runs its own tests under `make test`; a demo should not wait for them.
+$(JAR): $(JAVA_SOURCES)
+	@command -v mvn >/dev/null || { echo 'Maven is needed to build the gateway: apt-get install maven (or your system'"'"'s way)'; exit 1; }
+	mvn -q -B -f java/pom.xml -DskipTests package
+	@touch $@
+
+jar: $(JAR)
+
+demo: setup $(JAR)
+	$(BIN)/cursorkeeper demo
+	$(BIN)/cursorkeeper demo --trace testdata/pulsar-trace
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-fast: setup
+	$(PYTEST) -m 'not jvm and not slow'
+
+test-java:
+	mvn -q -B -f java/pom.xml verify
+
+test: setup check test-java
+	@touch $(JAR)
+	$(PYTEST)
+
+bench: setup $(JAR)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .build java/*/target .mypy_cache .ruff_cache .pytest_cache
+	rm -f clients/cursorkeeper_clients/_proto/*_pb2*

@@ -1,0 +1,52 @@
+"""A batch of acks as it was sent: columns per data ledger. Checked against the state by `intake_check`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from pyroaring import BitMap
+
+from cursorkeeper.core.bitmaps import U32
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import Partial
+
+NO_ENTRIES: U32 = np.empty(0, dtype=np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerColumns:
+    """Acks of one data ledger. `ranges` is flat: first, last (inclusive), first, last, ..."""
+
+    ledger: int
+    entries: U32 = field(default_factory=lambda: NO_ENTRIES)
+    ranges: U32 = field(default_factory=lambda: NO_ENTRIES)
+    partials: tuple[tuple[int, Partial], ...] = ()
+    bitmap: BitMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AckBatch:
+    """One message of acks. `size_bytes` is what it costs of the handle's credit; `acks` counts what it names."""
+
+    seq: int
+    generation: int
+    mark_delete: Position | None = None
+    ledgers: tuple[LedgerColumns, ...] = ()
+    properties: Mapping[str, int] | None = None
+    size_bytes: int = 0
+    acks: int = 0
+
+
+def count_acks(ledgers: tuple[LedgerColumns, ...], mark_delete: Position | None = None) -> int:
+    """How many acks a batch names (a cumulative one counts as one)."""
+    total = 0 if mark_delete is None else 1
+    for columns in ledgers:
+        total += columns.entries.size + len(columns.partials)
+        if columns.ranges.size:
+            wide = columns.ranges.astype(np.int64)
+            total += int((wide[1::2] - wide[0::2] + 1).sum())
+        if columns.bitmap is not None:
+            total += len(columns.bitmap)
+    return int(total)

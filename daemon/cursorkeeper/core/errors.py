@@ -1,0 +1,68 @@
+"""Errors of the pure core. One kind per reaction; each says what to do.
+
+`RefusedError`: this request cannot be kept (the handle is refused, the cursor lives on). `DamageError`: bytes cannot be
+trusted (recovery decides). `IllegalTransitionError`: a bug.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Refusal(StrEnum):
+    """Why something was refused. The names are those of `RefusedCode` in `proto/acks.proto`."""
+
+    BAD_MESSAGE = "BAD_MESSAGE"
+    UNKNOWN_HANDLE = "UNKNOWN_HANDLE"
+    POSITION_OUT_OF_RANGE = "POSITION_OUT_OF_RANGE"
+    BATCH_CONTRADICTS = "BATCH_CONTRADICTS"
+    LAYOUT_CONTRADICTS = "LAYOUT_CONTRADICTS"
+    WRONG_GENERATION = "WRONG_GENERATION"
+    CREDIT_EXCEEDED = "CREDIT_EXCEEDED"
+    TOO_LARGE = "TOO_LARGE"
+    ALREADY_OPEN = "ALREADY_OPEN"
+    OPEN_ELSEWHERE = "OPEN_ELSEWHERE"
+    NOT_FOUND = "NOT_FOUND"
+    DAMAGED = "DAMAGED"
+    FOOTER_LOST = "FOOTER_LOST"
+    TOO_MANY_CURSORS = "TOO_MANY_CURSORS"
+    NAME_TOO_LONG = "NAME_TOO_LONG"
+    FORMAT_TOO_NEW = "FORMAT_TOO_NEW"
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    UNAVAILABLE = "UNAVAILABLE"
+    SEQ_NOT_GROWING = "SEQ_NOT_GROWING"
+
+
+class CursorKeeperError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class RefusedError(CursorKeeperError):
+    """A request that cannot be kept. `cursor` names it, `remedy` says what to do."""
+
+    def __init__(self, code: Refusal, cursor: str, message: str, remedy: str) -> None:
+        super().__init__(f"{cursor}: {message}. What to do: {remedy}")
+        self.code, self.cursor, self.message, self.remedy = code, cursor, message, remedy
+
+
+class DamageError(CursorKeeperError):
+    """Bytes that cannot be trusted: a wrong checksum, a wrong cursor, an impossible length.
+
+    `place` is "ledger L entry E" or "footer".
+    """
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(f"{place}: {message}" if place else message)
+        self.message, self.place = message, place
+
+    def at(self, place: str) -> DamageError:
+        """The same damage with its place."""
+        return type(self)(self.message, place)
+
+
+class TooNewError(DamageError):
+    """Written by a newer version. Not damage: never repaired, never skipped; upgrade first."""
+
+
+class IllegalTransitionError(CursorKeeperError):
+    """An event that the transition table does not allow in this state: a bug."""

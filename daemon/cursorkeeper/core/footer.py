@@ -1,0 +1,137 @@
+"""The footer: the one commit pointer of a cursor, as a value.
+
+Says which ledgers to read, from where, and who owns the cursor. Frozen; written only by compare-and-set on the version
+its content was derived from (COMMIT rules 1 to 3). Bytes are in `format.footer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import Segment
+
+FOOTER_VERSION = 1
+FORMAT_NATIVE = "native"
+
+
+class FooterState(StrEnum):
+    """`deleted` is the tombstone: versions and epochs of a cursor never restart."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyBase:
+    """Nothing but a mark-delete."""
+
+    mark_delete: Position
+
+
+@dataclass(frozen=True, slots=True)
+class InlineBase:
+    """The whole state inside the footer. `epoch` and `generation` are those of the encoded record."""
+
+    state: Segment
+    epoch: int
+    generation: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotBase:
+    """A snapshot in a ledger of the chain. `first_entry` = its first segment, `last_entry` = its end record."""
+
+    ledger: int
+    first_entry: int
+    last_entry: int
+    num_parts: int
+    length: int
+    crc32c: int
+
+
+Base = EmptyBase | InlineBase | SnapshotBase
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLedger:
+    """A cursor ledger to read. `last_entry` is what recovery or a successful close answered (-1: empty), never the
+    writer's own count; None: nobody asked yet, so a claimer must recovery-open it."""
+
+    ledger: int
+    last_entry: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """What to fall back to when the base is damaged: the base and chain before it."""
+
+    base: Base
+    chain: tuple[ChainLedger, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Of the moment the footer was written; for reports, never for a decision."""
+
+    ledgers: int = 0
+    span: int = 0
+    holes: int = 0
+    runs: int = 0
+    partial_batches: int = 0
+    delta_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """See the module. `extra` holds keys that this version does not know; they are written back."""
+
+    topic: str
+    subscription: str
+    state: FooterState
+    epoch: int
+    writer: str
+    write: int
+    generation: int
+    mark_delete: Position
+    base: Base
+    chain: tuple[ChainLedger, ...] = ()
+    previous: Previous | None = None
+    stats: Stats = Stats()
+    format: str = FORMAT_NATIVE
+    version: int = FOOTER_VERSION
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def is_same_write(self, other: Footer) -> bool:
+        """"Mine": epoch, writer and write number are all equal (COMMIT rule 3)."""
+        return (self.epoch, self.writer, self.write) == (other.epoch, other.writer, other.write)
+
+    def named_ledgers(self) -> frozenset[int]:
+        """Every ledger that must not be deleted while this footer is the committed one."""
+        return frozenset(self._named())
+
+    def _named(self) -> Iterator[int]:
+        for base, chain in self._parts():
+            if isinstance(base, SnapshotBase):
+                yield base.ledger
+            for item in chain:
+                yield item.ledger
+
+    def _parts(self) -> Iterator[tuple[Base, tuple[ChainLedger, ...]]]:
+        yield self.base, self.chain
+        if self.previous is not None:
+            yield self.previous.base, self.previous.chain
+
+    def with_last_entry(self, ledger: int, last_entry: int) -> Footer:
+        """The same footer with the recovered end of one ledger, wherever it is named."""
+
+        def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
+            return tuple(ChainLedger(c.ledger, last_entry) if c.ledger == ledger and c.last_entry is None else c for c in chain)
+
+        previous = self.previous and Previous(self.previous.base, mend(self.previous.chain))
+        return replace(self, chain=mend(self.chain), previous=previous)

@@ -1,0 +1,167 @@
+"""The values that travel from the state to the bytes and back: deltas, segments, and what they are made of.
+
+All of them are frozen: a record is taken at one instant (in code that cannot suspend) and encoding it later changes
+nothing. Bitmaps inside are never mutated after they were put into a value; who needs to change one copies it.
+Joining is defined here because it is the law of the format: acks by union, mark-delete by maximum, partial batches by
+intersection of what is missing, properties by their stamp, layout by progress OPEN < CLOSED < TRIMMED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from pyroaring import BitMap
+
+from cursorkeeper.core.positions import Position
+
+
+class Stamp(NamedTuple):
+    """Orders property maps within a generation: the later (epoch, sequence) wins."""
+
+    epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkDeleteProperties:
+    """Numbers that travel with mark-delete (compaction horizon, producers' sequence ids): string to int64."""
+
+    stamp: Stamp
+    values: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CursorProperties:
+    """The subscription's own properties: string to string."""
+
+    stamp: Stamp
+    values: Mapping[str, str]
+
+
+class LayoutState(IntEnum):
+    """What the topic says of one of its data ledgers. The order is the order of the join."""
+
+    OPEN = 0
+    CLOSED = 1
+    TRIMMED = 2
+
+
+class LayoutItem(NamedTuple):
+    """One data ledger. `entries` counts only if CLOSED; 0 otherwise."""
+
+    ledger: int
+    state: LayoutState
+    entries: int
+
+
+class PartialKey(NamedTuple):
+    """The entry that holds a partly acked batch."""
+
+    ledger: int
+    entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A partly acked batch. `missing` = batch indexes not yet acked, never empty; `batch_size` 0 = not known."""
+
+    batch_size: int
+    missing: BitMap
+
+    def joined(self, other: Partial) -> Partial:
+        """The batch after both are known; `missing` may come out empty: then the entry is acked."""
+        return Partial(max(self.batch_size, other.batch_size), self.missing & other.missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What changed since the last one. Nothing in it depends on order.
+
+    `acks` holds no empty bitmap. An entry is never in both `acks` and `partials`.
+    """
+
+    mark_delete: Position | None = None
+    mark_delete_properties: MarkDeleteProperties | None = None
+    cursor_properties: CursorProperties | None = None
+    layout: tuple[LayoutItem, ...] = ()
+    acks: Mapping[int, BitMap] = field(default_factory=dict)
+    partials: Mapping[PartialKey, Partial] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.mark_delete is not None
+            or self.mark_delete_properties is not None
+            or self.cursor_properties is not None
+            or self.layout
+            or self.acks
+            or self.partials
+        )
+
+
+class Slice(NamedTuple):
+    """Entries `first..last` (inclusive) of a ledger. `bitmap` holds absolute entry ids inside that range: the
+    un-acked ones if `holes`, else the acked ones. A hole never un-acks what another record acked."""
+
+    ledger: int
+    first: int
+    last: int
+    holes: bool
+    bitmap: BitMap
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of the whole state: slices, the partial batches of their ranges, and (in the leading ones) the rest."""
+
+    mark_delete: Position | None = None
+    mark_delete_properties: MarkDeleteProperties | None = None
+    cursor_properties: CursorProperties | None = None
+    layout: tuple[LayoutItem, ...] = ()
+    partials: Mapping[PartialKey, Partial] = field(default_factory=dict)
+    slices: tuple[Slice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEnd:
+    """The last record of a snapshot: names its segments, so that parts of an aborted one are never counted.
+
+    `segments_crc32c` is over the segments' own checksums (little-endian u32 each, in order) and `length` the sum of
+    their stored sizes in bytes; both are filled by whoever encoded the segments.
+    """
+
+    snapshot_id: int
+    epoch: int
+    generation: int
+    segment_entries: tuple[int, ...]
+    mark_delete: Position
+    mark_delete_properties: MarkDeleteProperties | None
+    cursor_properties: CursorProperties | None
+    length: int = 0
+    segments_crc32c: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRecord:
+    """Entry 0 of every cursor ledger: whose it is. For people and for repair; recovery checks the record header."""
+
+    cursor: str
+    epoch: int
+    generation: int
+    writer: str
+
+
+RecordBody = Delta | Segment | SnapshotEnd | OpenRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One BookKeeper entry before it is encoded, or after it was decoded."""
+
+    cursor_hash: int
+    epoch: int
+    generation: int
+    sequence: int
+    body: RecordBody
