@@ -1,0 +1,85 @@
+"""Compression of record bodies: none, zstd or lz4.
+
+Owns when a body is compressed (never below 64 bytes, never when it does not become smaller, a snapshot segment only when it
+saves an eighth) and that expanding never makes more than was announced. Compressed bytes differ between library versions:
+compare and hash uncompressed bodies only.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import IntEnum
+from typing import Final
+
+import lz4.block
+import zstandard
+
+from cursorkeeper.core.errors import DamageError
+
+COMPRESS_FROM_BYTES: Final = 64
+SEGMENT_SAVING: Final = 8
+"""A segment is stored compressed only if that saves one part in this many."""
+_WINDOW_BYTES_MAX: Final = 8 << 20
+
+
+class Codec(IntEnum):
+    """Bits 0 and 1 of the record's flags."""
+
+    NONE = 0
+    ZSTD = 1
+    LZ4 = 2
+
+
+class _Coders(threading.local):
+    """zstd's objects are costly to make and may not be shared between threads."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.expander = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
+
+    def compressor(self, level: int) -> zstandard.ZstdCompressor:
+        if level not in self.compressors:
+            self.compressors[level] = zstandard.ZstdCompressor(level=level)
+        return self.compressors[level]
+
+
+_coders = _Coders()
+
+
+def compress(body: bytes, codec: Codec, level: int, saving: int = 0) -> tuple[Codec, bytes]:
+    """The stored form and its codec. `saving`: keep it only if it saves 1/saving; 0: if it is smaller at all."""
+    if codec is Codec.NONE or len(body) < COMPRESS_FROM_BYTES:
+        return Codec.NONE, body
+    packed = _coders.compressor(level).compress(body) if codec is Codec.ZSTD else lz4.block.compress(body, store_size=False)
+    allowed = len(body) - len(body) // saving if saving else len(body) - 1
+    return (codec, packed) if len(packed) <= allowed else (Codec.NONE, body)
+
+
+def expand(stored: bytes, codec: Codec, body_bytes: int) -> bytes:
+    """The body, which must have exactly `body_bytes` (bounded by the caller). Raises DamageError."""
+    if codec is Codec.NONE:
+        body = stored
+    elif codec is Codec.ZSTD:
+        body = _expand_zstd(stored, body_bytes)
+    else:
+        body = _expand_lz4(stored, body_bytes)
+    if len(body) != body_bytes:
+        raise DamageError(f"a body of {len(body)} bytes where {body_bytes} are announced")
+    return body
+
+
+def _expand_zstd(stored: bytes, body_bytes: int) -> bytes:
+    try:
+        announced = zstandard.frame_content_size(stored)
+        if announced >= 0 and announced != body_bytes:  # the library would allocate what the frame says
+            raise DamageError(f"a zstd frame of {announced} bytes where {body_bytes} are announced")
+        return _coders.expander.decompress(stored, max_output_size=max(1, body_bytes), allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise DamageError(f"zstd: {error}") from None
+
+
+def _expand_lz4(stored: bytes, body_bytes: int) -> bytes:
+    try:
+        return bytes(lz4.block.decompress(stored, uncompressed_size=body_bytes))
+    except lz4.block.LZ4BlockError as error:
+        raise DamageError(f"lz4: {error}") from None

@@ -1,0 +1,74 @@
+"""The body of a delta record: what changed, in an order that does not matter.
+
+Owns the sections of acks (`leb(ledger gap)` and one section each, ledgers strictly ascending). Invariants: encoding
+changes nothing; the body is consumed exactly; a body claims at most `EXPANSION_MAX` acks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyroaring import BitMap
+
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.sizes import EXPANSION_MAX
+from cursorkeeper.core.values import Delta, Partial, PartialKey
+from cursorkeeper.format import leb, sections
+from cursorkeeper.format.fields import Field, Head, append_head, append_partials, check_end, read_ledger, read_partials, read_present
+
+ALLOWED: Final = Field(63)
+
+
+def encode(delta: Delta) -> bytes:
+    """The uncompressed body. Raises ValueError for a value that breaks the contract of `core.values`."""
+    out = bytearray()
+    more = Field(0)
+    if delta.acks:
+        more |= Field.ACKS
+    if delta.partials:
+        more |= Field.PARTIALS
+    append_head(out, more, delta.mark_delete, delta.mark_delete_properties, delta.cursor_properties, delta.layout)
+    if delta.acks:
+        _append_acks(out, delta.acks)
+    if delta.partials:
+        append_partials(out, delta.partials)
+    return bytes(out)
+
+
+def decode(body: bytes) -> Delta:
+    """The inverse of `encode`. Raises DamageError."""
+    head = Head(body, 0, ALLOWED)
+    pos, room = head.pos, EXPANSION_MAX
+    acks: dict[int, BitMap] = {}
+    partials: dict[PartialKey, Partial] = {}
+    if head.bits & Field.ACKS:
+        acks, pos = _read_acks(body, pos, room)
+        room -= sum(map(len, acks.values()))
+    if head.bits & Field.PARTIALS:
+        partials, pos = read_partials(body, pos, room)
+    check_end(body, pos)
+    return Delta(head.mark_delete, head.mark_delete_properties, head.cursor_properties, head.layout, acks, partials)
+
+
+def _append_acks(out: bytearray, acks: Mapping[int, BitMap]) -> None:
+    leb.append(out, len(acks))
+    previous = 0
+    for ledger in sorted(acks):
+        leb.append(out, ledger - previous)
+        sections.append(out, acks[ledger])
+        previous = ledger
+
+
+def _read_acks(data: bytes, pos: int, room: int) -> tuple[dict[int, BitMap], int]:
+    count, pos = read_present(data, pos, "ack sections")
+    acks: dict[int, BitMap] = {}
+    ledger = 0
+    for index in range(count):
+        previous = ledger
+        ledger, pos = read_ledger(data, pos, previous)
+        if index and ledger == previous:
+            raise DamageError("ledgers of ack sections do not ascend")
+        acks[ledger], pos = sections.read(data, pos, room)
+        room -= len(acks[ledger])
+    return acks, pos

@@ -1,0 +1,299 @@
+"""The footer's bytes: JSON in the cursor's znode.
+
+Owns the order and names of the members and the checksum, which is the last member and covers every byte before
+`,"crc32c"`. Invariants: equal footers have equal bytes (only the compressed inline record may differ between library
+versions); a footer that names a newer version or another cursor is refused; top-level members this version does not know
+are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from google_crc32c import value as crc32c
+
+from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
+from cursorkeeper.core.footer import (
+    FOOTER_VERSION,
+    FORMAT_NATIVE,
+    Base,
+    ChainLedger,
+    EmptyBase,
+    Footer,
+    FooterState,
+    InlineBase,
+    Previous,
+    SnapshotBase,
+    Stats,
+)
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
+from cursorkeeper.core.values import Record, Segment
+from cursorkeeper.format import record
+
+FOOTER_BYTES_MAX: Final = 16 * 1024
+"""Without inline states, which have their own limit."""
+
+_TAIL: Final = b',"crc32c"'
+_TAIL_FORM: Final = re.compile(rb',"crc32c":"([0-9a-f]{8})"}')
+_CRC_HEX: Final = re.compile("[0-9a-f]{8}")
+_STATS: Final = (
+    ("ledgers", "ledgers"), ("span", "span"), ("holes", "holes"), ("runs", "runs"),
+    ("partialBatches", "partial_batches"), ("deltaBytes", "delta_bytes"),
+)  # fmt: skip
+_KNOWN: Final = frozenset({
+    "version", "format", "cursor", "topic", "subscription", "state", "epoch", "writer", "write", "generation",
+    "markDelete", "base", "chain", "previous", "stats", "crc32c",
+})  # fmt: skip
+
+Json = Mapping[str, Any]
+
+
+def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) -> bytes:
+    """The znode's content.
+
+    Raises RefusedError(TOO_LARGE) over `FOOTER_BYTES_MAX`, inline states not counted.
+    """
+    name = CursorName(footer.topic, footer.subscription)
+    body: dict[str, Any] = {
+        "version": footer.version,
+        "format": footer.format,
+        "cursor": name.canonical,
+        "topic": footer.topic,
+        "subscription": footer.subscription,
+        "state": str(footer.state),
+        "epoch": footer.epoch,
+        "writer": footer.writer,
+        "write": footer.write,
+        "generation": footer.generation,
+        "markDelete": list(footer.mark_delete),
+        "base": _base_json(footer.base, name, settings),
+        "chain": _chain_json(footer.chain),
+        "previous": footer.previous and {
+            "base": _base_json(footer.previous.base, name, settings), "chain": _chain_json(footer.previous.chain)
+        },
+        "stats": {key: getattr(footer.stats, attribute) for key, attribute in _STATS},
+    }  # fmt: skip
+    for key in sorted(footer.extra):
+        if key in _KNOWN:
+            raise ValueError(f"{key!r} is a member of the footer and cannot be kept as an unknown one")
+        body[key] = json.loads(json.dumps(footer.extra[key], sort_keys=True))
+    raw = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()[:-1]
+    data = raw + _TAIL + b':"%08x"}' % crc32c(raw)
+    size = len(data) - _inline_bytes(body)
+    if size > FOOTER_BYTES_MAX:
+        raise RefusedError(
+            Refusal.TOO_LARGE, name.display,
+            f"the footer has {size} bytes without inline state, {FOOTER_BYTES_MAX} are allowed",
+            "snapshot, so that the chain becomes shorter",
+        )  # fmt: skip
+    return data
+
+
+def decode(data: bytes, expected: CursorName | None = None) -> Footer:
+    """The footer. `expected`: the cursor it is read for; None: any.
+
+    Raises TooNewError, DamageError (place "footer").
+    """
+    try:
+        return _decode(data, expected)
+    except DamageError as error:
+        raise error.at("footer") from None
+
+
+def _decode(data: bytes, expected: CursorName | None) -> Footer:
+    body = _parse(data)
+    _check_version(body)
+    _check_crc(data)
+    topic, subscription = _text(body, "topic"), _text(body, "subscription")
+    name = CursorName(topic, subscription)
+    if _text(body, "cursor") != _canonical(name):
+        raise DamageError(f"cursor {body['cursor']!r} is not topic {topic!r} and subscription {subscription!r}")
+    if expected is not None and name != expected:
+        raise DamageError(f"this is the footer of {name}, not of {expected}")
+    previous = body.get("previous")
+    return Footer(
+        topic=topic,
+        subscription=subscription,
+        state=_state(_text(body, "state")),
+        epoch=_number(body, "epoch"),
+        writer=_text(body, "writer"),
+        write=_number(body, "write"),
+        generation=_number(body, "generation"),
+        mark_delete=_position(body.get("markDelete"), "markDelete"),
+        base=_base(_object(body, "base"), name),
+        chain=_chain(body.get("chain")),
+        previous=None if previous is None else _previous(_object(body, "previous"), name),
+        stats=Stats(**{attribute: _number(_object(body, "stats"), key) for key, attribute in _STATS}),
+        format=_text(body, "format"),
+        version=_number(body, "version"),
+        extra={key: value for key, value in body.items() if key not in _KNOWN},
+    )
+
+
+# --- checks before anything is believed -----------------------------------------------------------------------------
+
+
+def _parse(data: bytes) -> Json:
+    try:
+        body = json.loads(data.decode(), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise DamageError("not JSON") from None
+    if not isinstance(body, dict):
+        raise DamageError("not a JSON object")
+    return body
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _check_version(body: Json) -> None:
+    version = _number(body, "version")
+    if version > FOOTER_VERSION:
+        raise TooNewError(f"version {version}, this program reads up to {FOOTER_VERSION}: upgrade it first")
+    if version != FOOTER_VERSION:
+        raise DamageError(f"unknown version {version}")
+    if _text(body, "format") != FORMAT_NATIVE:
+        raise TooNewError(f"format {body['format']!r}, this program reads {FORMAT_NATIVE!r}: upgrade it first")
+
+
+def _check_crc(data: bytes) -> None:
+    at = data.rfind(_TAIL)
+    form = _TAIL_FORM.fullmatch(data, at) if at >= 0 else None
+    if form is None:
+        raise DamageError("crc32c is not the last member")
+    crc = crc32c(data[:at])
+    if crc != int(form[1], 16):
+        raise DamageError(f"crc32c is {crc:08x} where the footer says {form[1].decode()}")
+
+
+# --- base, chain, previous ------------------------------------------------------------------------------------------
+
+
+def _base_json(base: Base, name: CursorName, settings: record.EncodeSettings) -> dict[str, Any]:
+    if isinstance(base, EmptyBase):
+        return {"empty": list(base.mark_delete)}
+    if isinstance(base, InlineBase):
+        entry = record.encode(Record(name.record_hash, base.epoch, base.generation, base.sequence, base.state), settings)
+        return {"inline": b64encode(entry).decode()}
+    return {
+        "snapshot": {
+            "ledger": base.ledger, "firstEntry": base.first_entry, "lastEntry": base.last_entry,
+            "numParts": base.num_parts, "length": base.length, "crc32c": f"{base.crc32c:08x}",
+        }
+    }  # fmt: skip
+
+
+def _inline_bytes(body: Json) -> int:
+    bases = [body["base"], body["previous"]["base"]] if body["previous"] else [body["base"]]
+    return sum(len(base.get("inline", "")) for base in bases)
+
+
+def _base(body: Json, name: CursorName) -> Base:
+    if len(body) != 1:
+        raise DamageError(f"a base of {len(body)} kinds")
+    if "empty" in body:
+        return EmptyBase(_position(body["empty"], "empty"))
+    if "inline" in body:
+        return _inline(_text(body, "inline"), name)
+    if "snapshot" not in body:
+        raise DamageError(f"unknown base {next(iter(body))!r}")
+    inner = _object(body, "snapshot")
+    crc = _text(inner, "crc32c")
+    if not _CRC_HEX.fullmatch(crc):
+        raise DamageError(f"snapshot crc32c {crc!r} is not eight hex digits")
+    return SnapshotBase(
+        ledger=_number(inner, "ledger"),
+        first_entry=_number(inner, "firstEntry"),
+        last_entry=_number(inner, "lastEntry"),
+        num_parts=_number(inner, "numParts"),
+        length=_number(inner, "length"),
+        crc32c=int(crc, 16),
+    )
+
+
+def _inline(text: str, name: CursorName) -> InlineBase:
+    try:
+        entry = b64decode(text, validate=True)
+    except ValueError:
+        raise DamageError("the inline state is not base64") from None
+    try:
+        value = record.decode(entry, name.record_hash)
+    except DamageError as error:
+        raise type(error)(f"inline state: {error.message}") from None
+    if not isinstance(value.body, Segment):
+        raise DamageError("the inline state is not a snapshot segment")
+    return InlineBase(value.body, value.epoch, value.generation, value.sequence)
+
+
+def _chain_json(chain: Sequence[ChainLedger]) -> list[dict[str, int]]:
+    return [{"ledger": c.ledger} if c.last_entry is None else {"ledger": c.ledger, "lastEntry": c.last_entry} for c in chain]
+
+
+def _chain(value: object) -> tuple[ChainLedger, ...]:
+    if not isinstance(value, list):
+        raise DamageError("chain is not a list")
+    items = []
+    for item in value:
+        if not isinstance(item, dict):
+            raise DamageError("chain holds something else than ledgers")
+        last = item.get("lastEntry")
+        items.append(ChainLedger(_number(item, "ledger"), None if last is None else _number(item, "lastEntry", BEFORE_FIRST)))
+    return tuple(items)
+
+
+def _previous(body: Json, name: CursorName) -> Previous:
+    return Previous(_base(_object(body, "base"), name), _chain(body.get("chain")))
+
+
+# --- single members -------------------------------------------------------------------------------------------------
+
+
+def _canonical(name: CursorName) -> str:
+    try:
+        return name.canonical
+    except UnicodeEncodeError:
+        raise DamageError("the cursor's name is not Unicode text") from None
+
+
+def _state(text: str) -> FooterState:
+    try:
+        return FooterState(text)
+    except ValueError:
+        raise DamageError(f"unknown state {text!r}") from None
+
+
+def _text(body: Json, name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise DamageError(f"{name} is not a text")
+    return value
+
+
+def _number(body: Json, name: str, least: int = 0) -> int:
+    value = body.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LEDGER_ID_MAX:
+        raise DamageError(f"{name} is not a number in its range")
+    return value
+
+
+def _object(body: Json, name: str) -> dict[str, Any]:
+    value = body.get(name)
+    if not isinstance(value, dict):
+        raise DamageError(f"{name} is not an object")
+    return value
+
+
+def _position(value: object, name: str) -> Position:
+    pair = {str(index): item for index, item in enumerate(value)} if isinstance(value, list) else {}
+    if len(pair) != 2:
+        raise DamageError(f"{name} is not [ledger, entry]")
+    position = Position(_number(pair, "0"), _number(pair, "1", BEFORE_FIRST))
+    if position.entry > ENTRY_ID_MAX:
+        raise DamageError(f"{name} is beyond the last entry id")
+    return position

@@ -1,0 +1,161 @@
+"""A record: one BookKeeper entry. A header of 40 bytes, then the body.
+
+Owns the header and the checks that come before any body is believed. Invariants: nothing is decoded before the checksum
+over header and stored body was right; nothing is expanded beyond `BODY_BYTES_MAX`; whatever the bytes are, reading them
+raises DamageError (or its kind TooNewError) or returns what was written.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from google_crc32c import value as crc32c
+
+from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
+from cursorkeeper.core.values import Delta, OpenRecord, Record, RecordBody, Segment, SnapshotEnd
+from cursorkeeper.format import delta, open_record, snapshot
+from cursorkeeper.format.codec import SEGMENT_SAVING, Codec, compress, expand
+
+MAGIC: Final = b"CK"
+VERSION: Final = 1
+BODY_BYTES_MAX: Final = 4 << 20
+"""What readers accept, uncompressed; writers stay below `max_entry_bytes`."""
+
+HEADER: Final = struct.Struct("<2sBBB3xQIIQII")
+CRC_AT: Final = 36
+_CRC: Final = struct.Struct("<I")
+_NO_CRC: Final = bytes(4)
+_CODEC_BITS: Final = 3
+
+
+class Kind(IntEnum):
+    """What a record is."""
+
+    OPEN = 1
+    DELTA = 2
+    SEGMENT = 3
+    SNAPSHOT_END = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeSettings:
+    """How records are written. `max_entry_bytes` = stored header + uncompressed body."""
+
+    max_entry_bytes: int = 1 << 20
+    codec: Codec = Codec.ZSTD
+    zstd_level: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """The header of a record. `body_bytes` uncompressed, `stored_bytes` the whole entry."""
+
+    version: int
+    kind: Kind
+    codec: Codec
+    cursor_hash: int
+    epoch: int
+    generation: int
+    sequence: int
+    body_bytes: int
+    crc32c: int
+    stored_bytes: int
+
+
+DEFAULTS: Final = EncodeSettings()
+
+
+def encode(record: Record, settings: EncodeSettings = DEFAULTS) -> bytes:
+    """The entry. Raises ValueError when it is over `max_entry_bytes`: `core.sizes` cuts before that."""
+    kind, body = _encode_body(record.body)
+    if RECORD_HEADER_BYTES + len(body) > settings.max_entry_bytes:
+        raise ValueError(f"a {kind.name} record of {RECORD_HEADER_BYTES + len(body)} bytes, {settings.max_entry_bytes} are allowed")
+    wanted = Codec.NONE if kind is Kind.OPEN else settings.codec  # an open record is for eyes
+    codec, stored = compress(body, wanted, settings.zstd_level, SEGMENT_SAVING if kind is Kind.SEGMENT else 0)
+    head = HEADER.pack(
+        MAGIC, VERSION, kind, codec, record.cursor_hash, record.epoch, record.generation, record.sequence, len(body), 0
+    )  # fmt: skip
+    return head[:CRC_AT] + _CRC.pack(crc32c(head + stored)) + stored
+
+
+def peek(data: bytes) -> RecordHeader:
+    """The header alone: nothing but its own fields is checked.
+
+    Raises TooNewError, DamageError.
+    """
+    if data[:2] != MAGIC:
+        raise DamageError(f"no record: begins with {data[:2].hex() or 'nothing'} instead of {MAGIC.hex()}")
+    if len(data) > 2 and data[2] > VERSION:
+        raise TooNewError(f"a record of version {data[2]}, this program reads up to {VERSION}: upgrade it first")
+    if len(data) < RECORD_HEADER_BYTES:
+        raise DamageError(f"a record is cut off: {len(data)} of at least {RECORD_HEADER_BYTES} bytes")
+    _, version, kind, flags, cursor_hash, epoch, generation, sequence, body_bytes, crc = HEADER.unpack_from(data)
+    if version != VERSION:
+        raise DamageError(f"unknown record version {version}")
+    if kind not in _KINDS:
+        raise DamageError(f"unknown record kind {kind}")
+    if flags & ~_CODEC_BITS:
+        raise DamageError(f"unknown record flags {flags & ~_CODEC_BITS:#x}")
+    if flags not in _CODECS:
+        raise DamageError(f"unknown record codec {flags}")
+    return RecordHeader(
+        version, _KINDS[kind], _CODECS[flags], cursor_hash, epoch, generation, sequence, body_bytes, crc, len(data)
+    )  # fmt: skip
+
+
+def split_body(data: bytes, cursor_hash: int | None) -> tuple[RecordHeader, bytes]:
+    """The checked header and the uncompressed body, not yet decoded. `cursor_hash` None: any cursor.
+
+    Raises TooNewError, DamageError.
+    """
+    header = peek(data)
+    if cursor_hash is not None and header.cursor_hash != cursor_hash:
+        raise DamageError(f"a record of another cursor: hash {header.cursor_hash:016x} instead of {cursor_hash:016x}")
+    stored = data[RECORD_HEADER_BYTES:]
+    crc = crc32c(data[:CRC_AT] + _NO_CRC + stored)
+    if crc != header.crc32c:
+        raise DamageError(f"crc32c is {crc:08x} where the record says {header.crc32c:08x}")
+    if header.body_bytes > BODY_BYTES_MAX:
+        raise DamageError(f"a body of {header.body_bytes} bytes is announced, {BODY_BYTES_MAX} are allowed")
+    return header, expand(stored, header.codec, header.body_bytes)
+
+
+def decode(data: bytes, cursor_hash: int | None) -> Record:
+    """The record. `cursor_hash` = `CursorName.record_hash` of the cursor it is read for; None: any cursor.
+
+    Raises TooNewError, DamageError.
+    """
+    header, body = split_body(data, cursor_hash)
+    return Record(header.cursor_hash, header.epoch, header.generation, header.sequence, decode_body(header.kind, body))
+
+
+def decode_body(kind: Kind, body: bytes) -> RecordBody:
+    """The value of an uncompressed body. Raises DamageError."""
+    if kind is Kind.DELTA:
+        return delta.decode(body)
+    if kind is Kind.SEGMENT:
+        return snapshot.decode_segment(body)
+    if kind is Kind.SNAPSHOT_END:
+        return snapshot.decode_end(body)
+    return open_record.decode(body)
+
+
+def _encode_body(body: RecordBody) -> tuple[Kind, bytes]:
+    if isinstance(body, Delta):
+        return Kind.DELTA, delta.encode(body)
+    if isinstance(body, Segment):
+        return Kind.SEGMENT, snapshot.encode_segment(body)
+    if isinstance(body, SnapshotEnd):
+        return Kind.SNAPSHOT_END, snapshot.encode_end(body)
+    assert isinstance(body, OpenRecord)
+    return Kind.OPEN, open_record.encode(body)
+
+
+_KINDS: Final = {int(kind): kind for kind in Kind}
+_CODECS: Final = {int(codec): codec for codec in Codec}
+
+assert HEADER.size == RECORD_HEADER_BYTES

@@ -1,0 +1,238 @@
+"""One set of entry ids or batch indexes: `leb(body_len << 2 | mode) leb(first) body`.
+
+Owns the three modes: GAPS (`leb(a[i] - a[i-1] - 1)` per further member), RUNS (`leb(len - 1) {leb(gap - 1) leb(len - 1)}*`)
+and BITS (bitmap of [first, last], lowest bit first). The encoder takes the mode with the smallest body, ties to the lowest
+number; the sizes have a closed form, so nothing is encoded twice. Short sets take a plain loop: below about thirty members
+numpy costs more than it saves.
+
+Invariants: no member is 2^32 or more; reading never creates more members than the caller has room for (six bytes of RUNS
+can claim 2^32 of them); every body is consumed exactly.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from cursorkeeper.core.bitmaps import from_sorted
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.sizes import leb_size, section_sizes
+from cursorkeeper.format import leb
+
+SHORT: Final = 32
+"""Up to this many members (or body bytes) a loop is faster than numpy."""
+LONG_RUN: Final = 16
+"""From this length a run is added as a range instead of member by member."""
+
+
+class Mode(IntEnum):
+    """How a body is written."""
+
+    GAPS = 0
+    RUNS = 1
+    BITS = 2
+
+
+Members = NDArray[np.uint32]
+
+
+def append(out: bytearray, values: BitMap) -> None:
+    """Write the set, which must not be empty (ValueError)."""
+    if not values:
+        raise ValueError("an empty set has no section")
+    mode, first, body = encode(values)
+    leb.append(out, len(body) << 2 | mode)
+    leb.append(out, first)
+    out += body
+
+
+def encode(values: BitMap) -> tuple[Mode, int, bytes]:
+    """The smallest form: mode, first member, body."""
+    count, first, last = len(values), values.min(), values.max()
+    if last - first + 1 == count:
+        return _encode_run(first, count)
+    if count <= SHORT:
+        return _encode_short(list(values))
+    return encode_members(np.frombuffer(values.to_array(), np.uint32))
+
+
+def _encode_run(first: int, count: int) -> tuple[Mode, int, bytes]:
+    if count <= 2:
+        return Mode.GAPS, first, bytes(count - 1)
+    out = bytearray()
+    leb.append(out, count - 1)
+    return (Mode.RUNS, first, bytes(out)) if len(out) <= (count + 7) // 8 else (Mode.BITS, first, b"\xff")
+
+
+def _encode_short(members: list[int]) -> tuple[Mode, int, bytes]:
+    first = members[0]
+    gaps, runs = bytearray(), [0]
+    previous = first
+    for member in members[1:]:
+        gap = member - previous - 1
+        leb.append(gaps, gap)
+        if gap:
+            runs += (gap - 1, 0)
+        else:
+            runs[-1] += 1
+        previous = member
+    runs_size = sum(map(leb_size, runs))
+    bits_size = (previous - first) // 8 + 1
+    if len(gaps) <= runs_size and len(gaps) <= bits_size:
+        return Mode.GAPS, first, bytes(gaps)
+    if runs_size <= bits_size:
+        out = bytearray()
+        for number in runs:
+            leb.append(out, number)
+        return Mode.RUNS, first, bytes(out)
+    bits = 0
+    for member in members:
+        bits |= 1 << (member - first)
+    return Mode.BITS, first, bits.to_bytes(bits_size, "little")
+
+
+def encode_members(members: Members) -> tuple[Mode, int, bytes]:
+    """The same from an array: shape (n,), n > 0, strictly ascending."""
+    first = int(members[0])
+    sizes = section_sizes(members)
+    mode = Mode(sizes.index(min(sizes)))
+    if mode is Mode.BITS:
+        flags = np.zeros(sizes[2] * 8, np.bool_)
+        flags[members - members[0]] = True
+        return mode, first, np.packbits(flags, bitorder="little").tobytes()
+    gaps = np.diff(members) - np.uint32(1)
+    if mode is Mode.GAPS:
+        return mode, first, leb.encode_column(gaps)
+    breaks = np.flatnonzero(gaps)
+    numbers = np.empty(2 * breaks.size + 1, np.int64)
+    numbers[0::2] = np.diff(breaks, prepend=-1, append=gaps.size) - 1
+    numbers[1::2] = gaps[breaks].astype(np.int64) - 1
+    return mode, first, leb.encode_column(numbers)
+
+
+def read(data: bytes, pos: int, room: int) -> tuple[BitMap, int]:
+    """The set at `pos` and the place after it; at most `room` members.
+
+    Raises DamageError.
+    """
+    mode, body_len, first, pos = read_head(data, pos)
+    end = pos + body_len
+    if end > len(data):
+        raise DamageError(f"a section of {body_len} bytes where {len(data) - pos} are left")
+    return decode(mode, first, data[pos:end], room), end
+
+
+def read_head(data: bytes, pos: int) -> tuple[int, int, int, int]:
+    """(mode, body bytes, first member, place of the body)."""
+    head, pos = leb.read(data, pos)
+    first, pos = leb.read(data, pos)
+    if head & 3 > Mode.BITS:
+        raise DamageError(f"unknown section mode {head & 3}")
+    if first > leb.U32_MAX:
+        raise DamageError(f"a section begins at {first}, which is no entry id")
+    return head & 3, head >> 2, first, pos
+
+
+def decode(mode: int, first: int, body: bytes, room: int) -> BitMap:
+    """The members of a body. Raises DamageError."""
+    if mode == Mode.GAPS:
+        if len(body) >= room:  # each byte is at most one member; exact when it matters
+            _check_room(1 + sum(1 for byte in body if byte < 0x80), room)
+        return _decode_short_gaps(first, body) if len(body) <= SHORT else from_sorted(_decode_gaps(first, body))
+    if mode == Mode.BITS:
+        return _decode_bits(first, body, room)
+    return _decode_short_runs(first, body, room) if len(body) <= SHORT else _decode_runs(first, body, room)
+
+
+def _check_room(count: int, room: int) -> None:
+    if count > room:
+        raise DamageError(f"{count} acks are claimed where {room} are allowed")
+
+
+def _check_last(last: int) -> None:
+    if last > leb.U32_MAX:
+        raise DamageError(f"a section reaches {last}, which is no entry id")
+
+
+def _decode_short_gaps(first: int, body: bytes) -> BitMap:
+    members, pos, end = [first], 0, len(body)
+    while pos < end:
+        gap, pos = leb.read(body, pos)
+        first += gap + 1
+        members.append(first)
+    _check_last(first)
+    return BitMap(members)
+
+
+def _decode_gaps(first: int, body: bytes) -> Members:
+    gaps, _ = leb.decode_column(np.frombuffer(body, np.uint8))
+    members = np.empty(gaps.size + 1, np.uint64)
+    members[0] = first
+    np.add(gaps, 1, out=members[1:])
+    np.cumsum(members, out=members)
+    _check_last(int(members[-1]))
+    return members.astype(np.uint32)
+
+
+def _decode_bits(first: int, body: bytes, room: int) -> BitMap:
+    if not body or body[-1] == 0 or body[0] & 1 == 0:
+        raise DamageError("a bitmap section must begin with a set bit and end in a byte that is not zero")
+    _check_last(first + 8 * len(body) - 9 + body[-1].bit_length())
+    if len(body) * 8 > room:
+        _check_room(int.from_bytes(body, "little").bit_count(), room)
+    bits = np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little")
+    return from_sorted((np.flatnonzero(bits) + first).astype(np.uint32))
+
+
+def _decode_short_runs(first: int, body: bytes, room: int) -> BitMap:
+    members = BitMap()
+    last, pos = leb.read(body, 0)
+    last += first
+    total = last - first + 1
+    _check_room(total, room)
+    _check_last(last)
+    members.add_range(first, last + 1)
+    while pos < len(body):
+        gap, pos = leb.read(body, pos)
+        length, pos = leb.read(body, pos)
+        first = last + gap + 2
+        last = first + length
+        total += length + 1
+        _check_room(total, room)
+        _check_last(last)
+        members.add_range(first, last + 1)
+    return members
+
+
+def _decode_runs(first: int, body: bytes, room: int) -> BitMap:
+    numbers, _ = leb.decode_column(np.frombuffer(body, np.uint8))
+    if numbers.size % 2 == 0:
+        raise DamageError("a section of runs ends in the middle of a run")
+    numbers[1::2] += np.uint64(2)
+    edges = np.cumsum(numbers) + np.uint64(first)
+    _check_last(int(edges[-1]))
+    starts = np.concatenate((np.array([first], np.uint64), edges[1::2]))
+    lasts = edges[0::2]
+    _check_room(int((lasts - starts).sum()) + starts.size, room)
+    return runs_bitmap(starts, lasts)
+
+
+def runs_bitmap(starts: leb.Numbers, lasts: leb.Numbers) -> BitMap:
+    """The bitmap of ascending runs `starts[i]..lasts[i]`: short ones member by member, long ones as ranges."""
+    sizes = lasts - starts + np.uint64(1)
+    short = sizes < LONG_RUN
+    members = from_sorted(expand_runs(starts[short], sizes[short]))
+    for start, last in zip(starts[~short].tolist(), lasts[~short].tolist(), strict=True):
+        members.add_range(start, last + 1)
+    return members
+
+
+def expand_runs(starts: leb.Numbers, sizes: leb.Numbers) -> Members:
+    """Every member of the runs, in their order."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if ends.size else 0
+    return (np.repeat(starts - (ends - sizes), sizes.astype(np.intp)) + np.arange(total, dtype=np.uint64)).astype(np.uint32)
