@@ -1,0 +1,161 @@
+"""What a failed ledger operation means to its caller, in one typed table.
+
+Owns: one exception per reaction (retry, roll, fenced, refused), the outcome (not done or unknown), and the translation
+of everything foreign: the gateway's `Failure`, a gRPC status, a lost connection, a deadline. Does not own: what the
+caller then does.
+Invariant: an outcome is NOT_DONE only where that is certain; everything else is UNKNOWN and nobody guesses.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """Whether the operation may have happened."""
+
+    NOT_DONE = "NOT_DONE"  # it certainly did not happen
+    UNKNOWN = "UNKNOWN"  # it may have happened, or happen still
+
+
+class Operation(StrEnum):
+    """What was tried."""
+
+    CREATE = "create"
+    APPEND = "append"
+    READ = "read"
+    FENCE = "fence"
+    CLOSE = "close"
+    DELETE = "delete"
+    METADATA = "metadata"
+    LIST = "list"
+    DESCRIBE = "describe"
+
+
+class GatewayError(Exception):
+    """Base of what a `LedgerStore` raises. `reason` is an upper-case word, `hint` says what to do next.
+
+    `bookkeeper_code` is 0 if BookKeeper did not speak; `ledger` is -1 if none is concerned.
+    """
+
+    default_hint = ""
+
+    def __init__(
+        self, reason: str, outcome: Outcome, *, ledger: int = -1, bookkeeper_code: int = 0, message: str = "", hint: str = ""
+    ) -> None:
+        self.reason, self.outcome, self.ledger = reason, outcome, ledger
+        self.bookkeeper_code, self.message = bookkeeper_code, message
+        self.hint = hint or HINTS.get(reason, "") or self.default_hint
+        where = f"ledger {ledger}: " if ledger >= 0 else ""
+        code = f" (BookKeeper {bookkeeper_code})" if bookkeeper_code else ""
+        super().__init__(f"{where}{reason}, {outcome}{code}{': ' + message if message else ''}. What to do: {self.hint}")
+
+
+class GatewayRetry(GatewayError):
+    """The same call may succeed later."""
+
+    default_hint = "repeat the call after a pause"
+
+
+class GatewayRoll(GatewayError):
+    """Leave this ledger: recover it, continue in a new one."""
+
+    default_hint = "fence the ledger, read its end, continue in a new one"
+
+
+class GatewayFenced(GatewayError):
+    """Somebody recovered the ledger; that alone does not prove a new owner (BookKeeper's auto-recovery fences too)."""
+
+    default_hint = "read the footer: same epoch means roll, a higher one means stop"
+
+
+class GatewayRefused(GatewayError):
+    """Repeating it cannot help: the request, its size or its rights are wrong, or the data is damaged."""
+
+    default_hint = "do not repeat it; see the message"
+
+
+class NoSuchLedger(GatewayRefused):
+    """The ledger does not exist (any more)."""
+
+
+NO_SUCH_LEDGER_REASON = "NO_SUCH_LEDGER"
+NO_SUCH_LEDGER_CODES = frozenset({-25})  # -7 is one bookie's word, not the metadata's: a read that may be repeated
+
+HINTS = {
+    "WINDOW_FULL": "wait for an append to be answered; see append_room()",
+    "CONNECTION_LOST": "the gateway went away or restarted; write handles did not survive it",
+    "TIMEOUT": "BookKeeper or the gateway was too slow; look at both before raising the limit",
+    "NOT_ENOUGH_BOOKIES": "fewer bookies can be written to than the ensemble needs; start some, or use a smaller ensemble",
+    "ENTRY_ID": "the client's numbering and the gateway's differ: fence the ledger and read its end",
+    "NOT_HELD": "the write handle is in another gateway process, on another stream, or was closed: fence the ledger",
+    "ENTRY_TOO_LARGE": "cut the record smaller; describe() tells the limit",
+    "NO_SUCH_LEDGER": "the ledger was deleted: read the footer again, it may name other ledgers",
+    "CLIENT_CLOSED": "this client was closed; open a new one",
+    "READER": "this connection has the role reader; writing, fencing and deleting need the role writer",
+}
+
+BY_REACTION: dict[str, type[GatewayError]] = {
+    "RETRY": GatewayRetry,
+    "ROLL": GatewayRoll,
+    "FENCED": GatewayFenced,
+    "REFUSED": GatewayRefused,
+}
+
+# After a lost answer, what may be repeated as it is. An append never: only recovery tells whether the entry is there.
+# A repeated create may leave an empty orphan ledger, found by its custom metadata.
+AFTER_LOSS: dict[Operation, type[GatewayError]] = {
+    operation: GatewayRoll if operation is Operation.APPEND else GatewayRetry for operation in Operation
+}
+
+# gRPC status code -> (reason, reaction; None: see AFTER_LOSS, outcome). A status comes without a `Failure` only if the
+# gateway did not answer by itself: the transport, a proxy or a limit spoke. Every code has a row.
+BY_STATUS: dict[str, tuple[str, type[GatewayError] | None, Outcome]] = {
+    "OK": ("STREAM_ENDED", None, Outcome.UNKNOWN),  # the peer ended a stream that should have gone on
+    "CANCELLED": ("CONNECTION_LOST", None, Outcome.UNKNOWN),
+    "UNKNOWN": ("GATEWAY_FAILED", None, Outcome.UNKNOWN),
+    "INVALID_ARGUMENT": ("INVALID_ARGUMENT", GatewayRefused, Outcome.NOT_DONE),
+    "DEADLINE_EXCEEDED": ("TIMEOUT", None, Outcome.UNKNOWN),
+    "NOT_FOUND": ("NOT_FOUND", GatewayRefused, Outcome.NOT_DONE),
+    "ALREADY_EXISTS": ("ALREADY_EXISTS", GatewayRefused, Outcome.NOT_DONE),
+    "PERMISSION_DENIED": ("PERMISSION_DENIED", GatewayRefused, Outcome.NOT_DONE),
+    "RESOURCE_EXHAUSTED": ("MESSAGE_TOO_LARGE", GatewayRefused, Outcome.UNKNOWN),  # the reply may be what was too large
+    "FAILED_PRECONDITION": ("FAILED_PRECONDITION", GatewayRefused, Outcome.NOT_DONE),
+    "ABORTED": ("ABORTED", None, Outcome.UNKNOWN),
+    "OUT_OF_RANGE": ("OUT_OF_RANGE", GatewayRefused, Outcome.NOT_DONE),
+    "UNIMPLEMENTED": ("UNIMPLEMENTED", GatewayRefused, Outcome.NOT_DONE),
+    "INTERNAL": ("GATEWAY_FAILED", None, Outcome.UNKNOWN),
+    "UNAVAILABLE": ("CONNECTION_LOST", None, Outcome.UNKNOWN),
+    "DATA_LOSS": ("GATEWAY_FAILED", None, Outcome.UNKNOWN),
+    "UNAUTHENTICATED": ("UNAUTHENTICATED", GatewayRefused, Outcome.NOT_DONE),
+}
+
+
+def from_failure(
+    reaction: str, outcome: Outcome, reason: str, *, bookkeeper_code: int = 0, ledger: int = -1, message: str = ""
+) -> GatewayError:
+    """The gateway's own word. An unknown reaction (a newer gateway) is read as the most careful one, ROLL."""
+    kind = BY_REACTION.get(reaction, GatewayRoll)
+    if kind is GatewayRefused and (reason == NO_SUCH_LEDGER_REASON or bookkeeper_code in NO_SUCH_LEDGER_CODES):
+        kind = NoSuchLedger
+    return kind(reason, outcome, ledger=ledger, bookkeeper_code=bookkeeper_code, message=message)
+
+
+def from_status(operation: Operation, status: str, *, ledger: int = -1, message: str = "") -> GatewayError:
+    """A gRPC status that carried no `Failure`. For an append the stream is gone, so NOT_DONE is never certain."""
+    reason, kind, outcome = BY_STATUS.get(status, BY_STATUS["UNKNOWN"])
+    if kind is None:
+        kind = AFTER_LOSS[operation]
+    if operation is Operation.APPEND:
+        outcome = Outcome.UNKNOWN
+    return kind(reason, outcome, ledger=ledger, message=message)
+
+
+def connection_lost(operation: Operation, *, ledger: int = -1, message: str = "") -> GatewayError:
+    """The connection broke before the answer came."""
+    return from_status(operation, "UNAVAILABLE", ledger=ledger, message=message)
+
+
+def timed_out(operation: Operation, *, ledger: int = -1, message: str = "") -> GatewayError:
+    """No answer within the limit."""
+    return from_status(operation, "DEADLINE_EXCEEDED", ledger=ledger, message=message)
