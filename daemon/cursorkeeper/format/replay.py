@@ -1,24 +1,135 @@
-"""Reading many delta records at once: their join as one delta."""
+"""Reading many records at once: check them all, then join their deltas in few passes.
+
+Owns the batching. Deltas join in any order, so a reader collects the bodies of a ledger and merges them together, which is
+ten times faster than one by one when records are small. Invariant: the result is that of decoding and joining one by one,
+and so is the damage found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from google_crc32c import value as crc32c
+from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.joining import join
+from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta
-from cursorkeeper.format import delta
+from cursorkeeper.format import columns, delta, record
+from cursorkeeper.format.codec import Codec, expand
+
+CHUNK_BYTES: Final = 1 << 20
+"""Body bytes read in one pass. Bounds the memory of the columns: a byte becomes at most eight acks of eight bytes."""
+
+PlaceOf = Callable[[int], str]
+
+_HEADER: Final = np.dtype([
+    ("magic", "<u2"), ("version", "u1"), ("kind", "u1"), ("flags", "u1"), ("reserved", "V3"), ("cursor_hash", "<u8"),
+    ("epoch", "<u4"), ("generation", "<u4"), ("sequence", "<u8"), ("body_bytes", "<u4"), ("crc32c", "<u4"),
+])  # fmt: skip
+_MAGIC: Final = int.from_bytes(record.MAGIC, "little")
+_NO_CRC: Final = bytes(4)
 
 
-def merge_deltas(bodies: Sequence[bytes], place_of: Callable[[int], str] = "delta body {}".format) -> Delta:
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Checked records: one element per record in each column. `bodies` are expanded and not decoded."""
+
+    kind: NDArray[np.uint8]
+    epoch: NDArray[np.uint32]
+    generation: NDArray[np.uint32]
+    sequence: NDArray[np.uint64]
+    crc32c: NDArray[np.uint32]
+    bodies: list[bytes]
+
+
+def split_bodies(entries: Sequence[bytes], cursor_hash: int | None, place_of: PlaceOf = "record {}".format) -> Batch:
+    """`record.split_body` of many entries. `place_of(i)` names entry i when it is damaged.
+
+    Raises TooNewError, DamageError with the place of the first bad entry.
+    """
+    heads = np.frombuffer(b"".join([entry[:RECORD_HEADER_BYTES] for entry in entries if len(entry) >= RECORD_HEADER_BYTES]), _HEADER)
+    if heads.size != len(entries) or not _is_good(heads, entries, cursor_hash):
+        _raise_first(entries, cursor_hash, place_of)
+    codecs = heads["flags"].tolist()
+    bodies = [entry[RECORD_HEADER_BYTES:] for entry in entries]
+    for index in np.flatnonzero(heads["flags"]).tolist():
+        try:
+            bodies[index] = expand(bodies[index], Codec(codecs[index]), int(heads["body_bytes"][index]))
+        except DamageError as error:
+            raise error.at(place_of(index)) from None
+    return Batch(heads["kind"], heads["epoch"], heads["generation"], heads["sequence"], heads["crc32c"], bodies)
+
+
+def _is_good(heads: NDArray[np.void], entries: Sequence[bytes], cursor_hash: int | None) -> bool:
+    sizes = np.fromiter(map(len, entries), np.int64, len(entries)) - RECORD_HEADER_BYTES
+    crcs = [crc32c(b"".join((entry[: record.CRC_AT], _NO_CRC, entry[RECORD_HEADER_BYTES:]))) for entry in entries]
+    kinds, flags = heads["kind"], heads["flags"]
+    is_good = (
+        (heads["magic"] == _MAGIC)
+        & (heads["version"] == record.VERSION)
+        & (kinds >= min(record.Kind))
+        & (kinds <= max(record.Kind))
+        & (flags <= max(Codec))
+        & (heads["body_bytes"] <= record.BODY_BYTES_MAX)
+        & ((flags != Codec.NONE) | (heads["body_bytes"] == sizes))
+        & (heads["crc32c"] == np.array(crcs, np.uint32))
+    )
+    if cursor_hash is not None:
+        is_good &= heads["cursor_hash"] == np.uint64(cursor_hash)
+    return bool(is_good.all())
+
+
+def _raise_first(entries: Sequence[bytes], cursor_hash: int | None, place_of: PlaceOf) -> None:
+    for index, entry in enumerate(entries):
+        try:
+            record.split_body(entry, cursor_hash)
+        except DamageError as error:
+            raise error.at(place_of(index)) from None
+    raise AssertionError("records are refused together and accepted one by one")
+
+
+def merge_deltas(bodies: Sequence[bytes], place_of: PlaceOf = "delta body {}".format) -> Delta:
     """The join of many uncompressed delta bodies, in any order. `place_of(i)` names body i when it is damaged.
 
     Raises DamageError.
     """
-    decoded = []
-    for index, body in enumerate(bodies):
+    acks: dict[int, BitMap] = {}
+    others: list[Delta] = []
+    for begin, chunk in _chunks(bodies):
         try:
-            decoded.append(delta.decode(body))
-        except DamageError as error:
-            raise error.at(place_of(index)) from None
-    return join(decoded)
+            read = columns.read(chunk)
+        except columns.Unusual:
+            others += [_decode_one(body, begin + index, place_of) for index, body in enumerate(chunk)]
+            continue
+        for ledger, entries in read.acks.items():
+            if ledger in acks:
+                acks[ledger] |= entries
+            else:
+                acks[ledger] = entries
+        others += read.deltas
+        others += [_decode_one(chunk[index], begin + index, place_of) for index in read.rest]
+    return join([Delta(acks={ledger: acks[ledger] for ledger in sorted(acks)}), *others])
+
+
+def _decode_one(body: bytes, index: int, place_of: PlaceOf) -> Delta:
+    try:
+        return delta.decode(body)
+    except DamageError as error:
+        raise error.at(place_of(index)) from None
+
+
+def _chunks(bodies: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
+    begin = size = 0
+    for index, body in enumerate(bodies):
+        if size and size + len(body) > CHUNK_BYTES:
+            yield begin, bodies[begin:index]
+            begin, size = index, 0
+        size += len(body)
+    if begin < len(bodies):
+        yield begin, bodies[begin:]

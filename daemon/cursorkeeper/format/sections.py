@@ -64,8 +64,8 @@ def _encode_run(first: int, count: int) -> tuple[Mode, int, bytes]:
     if count <= 2:
         return Mode.GAPS, first, bytes(count - 1)
     out = bytearray()
-    leb.append(out, count - 1)
-    return (Mode.RUNS, first, bytes(out)) if len(out) <= (count + 7) // 8 else (Mode.BITS, first, b"\xff")
+    leb.append(out, count - 1)  # never longer than the bitmap
+    return Mode.RUNS, first, bytes(out)
 
 
 def _encode_short(members: list[int]) -> tuple[Mode, int, bytes]:
