@@ -1,0 +1,131 @@
+package io.cursorkeeper.gateway;
+
+import io.cursorkeeper.gateway.process.Flag;
+import io.cursorkeeper.gateway.process.Flags;
+import io.cursorkeeper.gateway.process.Lifetime;
+import io.cursorkeeper.gateway.process.Ready;
+import io.cursorkeeper.gateway.servers.BookieNode;
+import io.cursorkeeper.gateway.servers.Cluster;
+import io.cursorkeeper.gateway.servers.Standalone;
+import io.cursorkeeper.gateway.servers.ZooKeeperNode;
+import io.cursorkeeper.gateway.service.Gateway;
+import io.cursorkeeper.gateway.service.GatewaySettings;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.stream.Collectors;
+
+/** The commands of the jar: a word, its flags, and what it starts. Every long-running one prints one ready line. */
+enum Command {
+  GATEWAY("gateway") {
+    @Override
+    List<Flag> ownFlags() {
+      List<Flag> flags = new ArrayList<>(GatewaySettings.FLAGS);
+      flags.add(0, Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers"));
+      return flags;
+    }
+
+    @Override
+    void start(Flags flags, Lifetime lifetime) throws Exception {
+      Gateway gateway = Gateway.start(GatewaySettings.of(flags), flags.text("metadata-service-uri"));
+      lifetime.add("gateway", gateway::stop);
+      Ready ready = new Ready(word()).with("gateway", gateway.address());
+      gateway.metricsAddress().ifPresent(address -> ready.with("metrics", address));
+      ready.print();
+    }
+  },
+
+  STANDALONE("standalone") {
+    @Override
+    List<Flag> ownFlags() {
+      List<Flag> flags = new ArrayList<>(GatewaySettings.FLAGS);
+      flags.addAll(0, Standalone.FLAGS);
+      return flags;
+    }
+
+    @Override
+    void start(Flags flags, Lifetime lifetime) throws Exception {
+      Standalone.start(flags, lifetime).print();
+    }
+  },
+
+  ZOOKEEPER("zookeeper") {
+    @Override
+    List<Flag> ownFlags() {
+      return ZooKeeperNode.FLAGS;
+    }
+
+    @Override
+    void start(Flags flags, Lifetime lifetime) throws Exception {
+      ZooKeeperNode node = ZooKeeperNode.start(
+          Path.of(flags.text("data-dir")), flags.integer("port", 1, 65_535), flags.integer("tick-ms", 100, 10_000));
+      lifetime.add("zookeeper", node::stop);
+      new Ready(word()).with("zookeeper", node.address()).print();
+    }
+  },
+
+  BOOKIE("bookie") {
+    @Override
+    List<Flag> ownFlags() {
+      return BookieNode.FLAGS;
+    }
+
+    @Override
+    void start(Flags flags, Lifetime lifetime) throws Exception {
+      BookieNode node = BookieNode.start(BookieNode.Settings.of(flags));
+      lifetime.add("bookie", node::stop);
+      new Ready(word()).with("bookie", node.address()).print();
+    }
+  },
+
+  INIT_CLUSTER("init-cluster") {
+    @Override
+    List<Flag> ownFlags() {
+      return List.of(Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers"));
+    }
+
+    @Override
+    void start(Flags flags, Lifetime lifetime) throws Exception {
+      boolean created = Cluster.initialise(flags.text("metadata-service-uri"));
+      new Ready(word()).with("created", created).print();
+      System.exit(0);
+    }
+  };
+
+  private static final Flag PARENT = Flag.number("parent-pid", 0, "end when this process is gone; 0: never");
+
+  private final String word;
+
+  Command(String word) {
+    this.word = word;
+  }
+
+  abstract List<Flag> ownFlags();
+
+  abstract void start(Flags flags, Lifetime lifetime) throws Exception;
+
+  final String word() {
+    return word;
+  }
+
+  final List<Flag> flags() {
+    List<Flag> flags = new ArrayList<>(ownFlags());
+    flags.add(PARENT);
+    return flags;
+  }
+
+  final void run(Flags flags) throws Exception {
+    Lifetime lifetime = new Lifetime();
+    lifetime.endWith(flags.number(PARENT.name(), 0, Long.MAX_VALUE));
+    start(flags, lifetime);
+    lifetime.await();
+  }
+
+  static Command named(String word) {
+    return Arrays.stream(values()).filter(command -> command.word.equals(word)).findFirst()
+        .orElseThrow(() -> new IllegalArgumentException("commands are "
+            + Arrays.stream(values()).map(Command::word).collect(Collectors.joining(", "))
+            + "; COMMAND --help lists the flags"));
+  }
+}

@@ -1,0 +1,56 @@
+package io.cursorkeeper.gateway;
+
+import io.cursorkeeper.gateway.process.Failed;
+import io.cursorkeeper.gateway.process.Flag;
+import io.cursorkeeper.gateway.process.Flags;
+import java.util.Arrays;
+
+/**
+ * Entry of the jar: picks the command, and turns a failing start into one line on stderr and a halt.
+ *
+ * <p>Halt, not exit: a half-started server leaves threads that would keep the process alive.
+ */
+public final class Main {
+  static {
+    // Before any class of the servers is loaded: with IPv6 the interface `lo` resolves to an address bookies refuse.
+    preset("java.net.preferIPv4Stack", "true");
+    preset("io.netty.tryReflectionSetAccessible", "true");
+    preset("log4j2.configurationFile", "cursorkeeper-log4j2.xml");
+    preset("log4j2.disable.jmx", "true");
+    preset("zookeeper.jmx.log4j.disable", "true");
+    preset("zookeeper.admin.enableServer", "false");
+  }
+
+  private Main() {}
+
+  /** Usage: {@code COMMAND [--flag value]...}; {@code COMMAND --help} lists the flags. */
+  public static void main(String[] args) {
+    Command command = null;
+    try {
+      command = Command.named(args.length == 0 ? "" : args[0]);
+      String[] rest = Arrays.copyOfRange(args, 1, args.length);
+      if (Arrays.asList(rest).contains("--help")) {
+        System.out.print(Flag.help(command.word(), command.flags()));
+        return;
+      }
+      command.run(Flags.parse(command.flags(), rest));
+    } catch (IllegalArgumentException wrong) {
+      halt(2, command, wrong);
+    } catch (Throwable failure) {
+      halt(1, command, failure);
+    }
+  }
+
+  private static void halt(int status, Command command, Throwable failure) {
+    System.err.println("cursorkeeper-gateway" + (command == null ? "" : " " + command.word()) + ": "
+        + Failed.inOneLine(failure));
+    System.err.flush();
+    Runtime.getRuntime().halt(status);
+  }
+
+  private static void preset(String property, String value) {
+    if (System.getProperty(property) == null) {
+      System.setProperty(property, value);
+    }
+  }
+}

@@ -1,0 +1,178 @@
+package io.cursorkeeper.gateway.append;
+
+import io.cursorkeeper.gateway.failure.LedgerFailure;
+import io.cursorkeeper.ledgers.v1.AppendReply;
+import io.cursorkeeper.ledgers.v1.AppendRequest;
+import io.cursorkeeper.ledgers.v1.LedgerAppend;
+import io.grpc.stub.ServerCallStreamObserver;
+import io.grpc.stub.StreamObserver;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
+
+/**
+ * One Append stream: hands entries over to their ledgers, asks for the next message when the window has room, and
+ * sends gathered replies. When it ends, the handles bound to it are released.
+ *
+ * <p>Three kinds of threads come here: the network's (onNext and the ends), the BookKeeper client's (acknowledged,
+ * failed), and the one reply thread, which alone writes to the stream.
+ */
+public final class AppendStream implements StreamObserver<AppendRequest>, OpenLedger.Listener {
+  private final Shared shared;
+  private final ServerCallStreamObserver<AppendReply> replies;
+  private final ReplyQueue queue = new ReplyQueue();
+  private final Set<OpenLedger> bound = new HashSet<>();
+  private boolean flushing;
+  private boolean parked;
+  private boolean answered;
+  private boolean ended;
+
+  /** What all streams have in common. */
+  public record Shared(OpenLedgers ledgers, Window window, ScheduledExecutorService replyThread, long lingerMs,
+      Consumer<LedgerFailure> failures, AtomicInteger count) {}
+
+  public AppendStream(Shared shared, ServerCallStreamObserver<AppendReply> replies) {
+    this.shared = shared;
+    this.replies = replies;
+    shared.count().incrementAndGet();
+    replies.disableAutoRequest();
+    replies.setOnReadyHandler(() -> flushAfter(0));
+    replies.setOnCancelHandler(this::end);
+    replies.request(1);
+  }
+
+  @Override
+  public void onNext(AppendRequest request) {
+    request.getAppendsList().forEach(this::append);
+    synchronized (this) {
+      if (queue.crowded()) {
+        parked = true; // The client does not read its failures: no more requests until it does.
+        return;
+      }
+    }
+    shared.window().whenRoom(() -> replies.request(1));
+  }
+
+  @Override
+  public void onError(Throwable cancelled) {
+    end();
+  }
+
+  /** The client has no more entries: what is in flight is still answered, then the stream ends. */
+  @Override
+  public void onCompleted() {
+    List<OpenLedger> mine;
+    synchronized (this) {
+      mine = List.copyOf(bound);
+    }
+    // Not under the lock: a ledger answers while holding its own, and comes here with it.
+    CompletableFuture<?>[] draining = mine.stream().map(OpenLedger::drain).toArray(CompletableFuture[]::new);
+    CompletableFuture.allOf(draining).whenComplete((nothing, never) -> {
+      synchronized (this) {
+        answered = true;
+      }
+      flushAfter(0);
+    });
+  }
+
+  @Override
+  public void acknowledged(long ledgerId, long lastEntryId) {
+    queue.acknowledged(ledgerId, lastEntryId);
+    flushAfter(shared.lingerMs());
+  }
+
+  @Override
+  public void failed(long ledgerId, long firstEntryId, LedgerFailure failure) {
+    shared.failures().accept(failure);
+    queue.failed(ledgerId, firstEntryId, failure.failure());
+    flushAfter(shared.lingerMs());
+  }
+
+  @Override
+  public synchronized void ended(OpenLedger ledger) {
+    bound.remove(ledger);
+  }
+
+  private void append(LedgerAppend append) {
+    OpenLedger ledger = shared.ledgers().get(append.getLedgerId());
+    if (ledger == null || !bind(ledger)) {
+      failed(append.getLedgerId(), append.getFirstEntryId(), OpenLedgers.noHandle(append.getLedgerId()));
+      return;
+    }
+    ledger.append(this, append.getFirstEntryId(), append.getPayloadsList());
+  }
+
+  private boolean bind(OpenLedger ledger) {
+    if (!ledger.bind(this)) {
+      return false;
+    }
+    synchronized (this) {
+      if (!ended) {
+        bound.add(ledger);
+        return true;
+      }
+    }
+    shared.ledgers().release(ledger.id());
+    return false;
+  }
+
+  private void flushAfter(long delayMs) {
+    synchronized (this) {
+      if (ended || (flushing && delayMs > 0)) {
+        return;
+      }
+      flushing = true;
+    }
+    if (delayMs == 0) {
+      shared.replyThread().execute(this::flush);
+    } else {
+      shared.replyThread().schedule(this::flush, delayMs, TimeUnit.MILLISECONDS);
+    }
+  }
+
+  // On the reply thread only. A client that does not read leaves the rest in the queue; onReady comes back here.
+  private void flush() {
+    synchronized (this) {
+      flushing = false;
+      if (ended) {
+        return;
+      }
+    }
+    while (!queue.isEmpty() && replies.isReady()) {
+      replies.onNext(queue.take());
+    }
+    boolean resume;
+    boolean complete;
+    synchronized (this) {
+      resume = parked && !queue.crowded();
+      parked = parked && !resume;
+      complete = answered && queue.isEmpty();
+    }
+    if (resume) {
+      shared.window().whenRoom(() -> replies.request(1));
+    }
+    if (complete) {
+      end();
+      replies.onCompleted();
+    }
+  }
+
+  private void end() {
+    List<OpenLedger> mine;
+    synchronized (this) {
+      if (ended) {
+        return;
+      }
+      ended = true;
+      mine = List.copyOf(bound);
+      bound.clear();
+    }
+    mine.forEach(ledger -> shared.ledgers().release(ledger.id()));
+    shared.count().decrementAndGet();
+  }
+}

@@ -1,0 +1,107 @@
+package io.cursorkeeper.gateway.process;
+
+import java.io.IOException;
+import java.io.Reader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+
+/**
+ * The values of a command's flags. The command line wins over {@code --config FILE} (properties, names without
+ * dashes), which wins over the defaults. An unknown or repeated name is an error, never ignored.
+ */
+public final class Flags {
+  /** Understood by every command. */
+  public static final Flag CONFIG = Flag.text("config", "", "properties file with the same names");
+
+  private final Map<String, String> values = new HashMap<>();
+
+  private Flags() {}
+
+  /** Values for these flags; throws IllegalArgumentException with a message for people. */
+  public static Flags parse(List<Flag> known, String... args) {
+    Map<String, String> given = commandLine(args);
+    Map<String, String> file = properties(given.remove(CONFIG.name()));
+    Flags flags = new Flags();
+    for (Flag flag : known) {
+      String fromFile = file.remove(flag.name());
+      String fromLine = given.remove(flag.name());
+      String value = fromLine != null ? fromLine : fromFile != null ? fromFile : flag.fallback();
+      if (value == null) {
+        throw new IllegalArgumentException("--" + flag.name() + " is missing: " + flag.about());
+      }
+      flags.values.put(flag.name(), value);
+    }
+    given.putAll(file);
+    if (!given.isEmpty()) {
+      throw new IllegalArgumentException("unknown flag --" + given.keySet().iterator().next() + "; see --help");
+    }
+    return flags;
+  }
+
+  /** The value as it was given. */
+  public String text(String name) {
+    String value = values.get(name);
+    if (value == null) {
+      throw new IllegalStateException("not a flag of this command: " + name);
+    }
+    return value;
+  }
+
+  /** A whole number within bounds, both inclusive. */
+  public long number(String name, long min, long max) {
+    String value = text(name);
+    try {
+      long number = Long.parseLong(value.trim());
+      if (number >= min && number <= max) {
+        return number;
+      }
+    } catch (NumberFormatException notANumber) {
+      // Falls through to the same message: both say what is allowed.
+    }
+    throw new IllegalArgumentException("--" + name + " is " + value + ", allowed is " + min + " to " + max);
+  }
+
+  /** A whole number within bounds, both inclusive. */
+  public int integer(String name, int min, int max) {
+    return (int) number(name, min, max);
+  }
+
+  private static Map<String, String> commandLine(String... args) {
+    Map<String, String> given = new HashMap<>();
+    for (int at = 0; at < args.length; at++) {
+      String arg = args[at];
+      if (!arg.startsWith("--") || arg.length() == 2) {
+        throw new IllegalArgumentException("expected --flag value, found " + arg);
+      }
+      int equals = arg.indexOf('=');
+      String name = equals < 0 ? arg.substring(2) : arg.substring(2, equals);
+      if (equals < 0 && at + 1 == args.length) {
+        throw new IllegalArgumentException("--" + name + " has no value");
+      }
+      String value = equals < 0 ? args[++at] : arg.substring(equals + 1);
+      if (given.put(name, value) != null) {
+        throw new IllegalArgumentException("--" + name + " is given twice");
+      }
+    }
+    return given;
+  }
+
+  private static Map<String, String> properties(String file) {
+    Map<String, String> values = new HashMap<>();
+    if (file == null || file.isEmpty()) {
+      return values;
+    }
+    Properties properties = new Properties();
+    try (Reader reader = Files.newBufferedReader(Path.of(file))) {
+      properties.load(reader);
+    } catch (IOException unreadable) {
+      throw new IllegalArgumentException("--config " + file + " cannot be read: " + unreadable.getMessage());
+    }
+    properties.stringPropertyNames().forEach(name -> values.put(name, properties.getProperty(name).trim()));
+    return values;
+  }
+}

@@ -1,0 +1,93 @@
+package io.cursorkeeper.gateway.process;
+
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.concurrent.CountDownLatch;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.core.config.Configurator;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * How a long-running command ends: what was started last is stopped first, by SIGTERM or when the parent is gone, and
+ * a stop that hangs is cut off. Steps must not depend on the order of other hooks.
+ */
+public final class Lifetime {
+  private static final Logger LOG = LoggerFactory.getLogger(Lifetime.class);
+  private static final long STOP_MAX_MS = 5_000;
+  private static final long PARENT_POLL_MS = 1_000;
+
+  private final Deque<Step> steps = new ArrayDeque<>();
+  private final CountDownLatch never = new CountDownLatch(1);
+
+  private record Step(String name, Stop stop) {}
+
+  /** One thing to stop. */
+  @FunctionalInterface
+  public interface Stop {
+    void run() throws Exception;
+  }
+
+  public Lifetime() {
+    Runtime.getRuntime().addShutdownHook(new Thread(this::stop, "shutdown"));
+  }
+
+  /** Registers what was just started. */
+  public synchronized void add(String name, Stop stop) {
+    steps.push(new Step(name, stop));
+  }
+
+  /** Ends this process once another one is gone; 0: never. */
+  public void endWith(long parentPid) {
+    if (parentPid == 0) {
+      return;
+    }
+    Thread watch = new Thread(() -> {
+      // Asked by id every time: the handle of a process also knows whether the id was given to another one.
+      ProcessHandle parent = ProcessHandle.of(parentPid).orElse(null);
+      while (parent != null && parent.isAlive()) {
+        try {
+          Thread.sleep(PARENT_POLL_MS);
+        } catch (InterruptedException stopping) {
+          return;
+        }
+      }
+      LOG.warn("parent process {} is gone, ending", parentPid);
+      System.exit(0);
+    }, "parent-watch");
+    watch.setDaemon(true);
+    watch.start();
+  }
+
+  /** Blocks the main thread for as long as the process lives. */
+  public void await() throws InterruptedException {
+    never.await();
+  }
+
+  private void stop() {
+    // Servers in one process stop each other's helpers and complain about it; nothing here can be lost by it.
+    Configurator.setLevel("org.apache", Level.OFF);
+    Thread cutOff = new Thread(() -> {
+      try {
+        Thread.sleep(STOP_MAX_MS);
+      } catch (InterruptedException unexpected) {
+        return;
+      }
+      Runtime.getRuntime().halt(1);
+    }, "shutdown-limit");
+    cutOff.setDaemon(true);
+    cutOff.start();
+    Step step;
+    while ((step = next()) != null) {
+      try {
+        step.stop().run();
+      } catch (Exception | LinkageError failure) {
+        LOG.warn("stopping {} failed: {}", step.name(), Failed.inOneLine(failure));
+      }
+    }
+  }
+
+  private synchronized Step next() {
+    return steps.poll();
+  }
+}

@@ -1,0 +1,163 @@
+package io.cursorkeeper.gateway.service;
+
+import io.cursorkeeper.gateway.append.AppendStream;
+import io.cursorkeeper.gateway.append.OpenLedgers;
+import io.cursorkeeper.gateway.append.Window;
+import io.cursorkeeper.ledgers.v1.DescribeReply;
+import io.grpc.Server;
+import io.grpc.netty.NettyServerBuilder;
+import io.grpc.protobuf.services.ProtoReflectionService;
+import io.grpc.protobuf.services.ProtoReflectionServiceV1;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * Puts the gateway together, starts and stops it. It owns nothing durable: when it dies, open write handles are gone
+ * and everything else is in the bookies.
+ */
+public final class Gateway {
+  private static final int READ_THREADS = 2;
+  private static final int LIST_THREADS = 2;
+  private static final int LISTS_WAITING_MAX = 64;
+  private static final int CALLS_PER_CONNECTION_MAX = 1_024;
+  private static final long KEEPALIVE_ANSWER_MAX_MS = 10_000;
+  private static final long DRAIN_MAX_MS = 500;
+  private static final long DRAIN_POLL_MS = 5;
+
+  private final GatewaySettings settings;
+  private final BookKeeperClient client;
+  private final Metrics metrics = new Metrics();
+  private final Window window;
+  private final OpenLedgers ledgers;
+  private final ScheduledExecutorService replyThread = Executors.newSingleThreadScheduledExecutor(named("reply"));
+  private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(named("health"));
+  private final ExecutorService readThreads = Executors.newFixedThreadPool(READ_THREADS, named("read"));
+  private final ExecutorService listThreads = new ThreadPoolExecutor(LIST_THREADS, LIST_THREADS, 0,
+      TimeUnit.SECONDS, new ArrayBlockingQueue<>(LISTS_WAITING_MAX), named("list"));
+  private final AtomicInteger streams = new AtomicInteger();
+  private final Health health;
+  private final Server server;
+  private final MetricsServer metricsServer;
+
+  private Gateway(GatewaySettings settings, String metadataServiceUri) throws Exception {
+    this.settings = settings;
+    client = BookKeeperClient.connect(metadataServiceUri, settings);
+    window = new Window(settings.inFlightBytesMax(), settings.inFlightEntriesMax());
+    ledgers = new OpenLedgers(window, metrics, settings.openHandlesMax(), settings.entryBytesMax());
+    health = new Health(client, settings.writableBookiesMin(), this::warmUp);
+    LedgersService service = new LedgersService(client.api(), settings, ledgers,
+        new AppendStream.Shared(
+            ledgers, window, replyThread, settings.appendLingerMs(), metrics::failure, streams),
+        metrics, readThreads, listThreads, description(metadataServiceUri));
+    server = NettyServerBuilder.forAddress(new InetSocketAddress(settings.host(), settings.port()))
+        .directExecutor()
+        .maxInboundMessageSize(settings.messageBytesMax())
+        .maxConcurrentCallsPerConnection(CALLS_PER_CONNECTION_MAX)
+        .keepAliveTime(settings.keepaliveMs(), TimeUnit.MILLISECONDS)
+        .keepAliveTimeout(KEEPALIVE_ANSWER_MAX_MS, TimeUnit.MILLISECONDS)
+        .permitKeepAliveTime(settings.keepalivePermitMs(), TimeUnit.MILLISECONDS)
+        .permitKeepAliveWithoutCalls(true)
+        .intercept(new Roles(settings, metrics::failure))
+        .addService(service)
+        .addService(health.service())
+        .addService(ProtoReflectionServiceV1.newInstance())
+        .addService(ProtoReflectionService.newInstance())
+        .build();
+    gauges(service);
+    metricsServer = settings.metricsPort() < 0
+        ? null : MetricsServer.start(settings.host(), settings.metricsPort(), metrics);
+  }
+
+  /** Starts, warms up if there are bookies already, and returns ready. */
+  public static Gateway start(GatewaySettings settings, String metadataServiceUri) throws Exception {
+    Gateway gateway = new Gateway(settings, metadataServiceUri);
+    gateway.server.start();
+    gateway.health.run();
+    gateway.timer.scheduleWithFixedDelay(
+        gateway.health, Health.POLL_MS, Health.POLL_MS, TimeUnit.MILLISECONDS);
+    gateway.timer.scheduleWithFixedDelay(() -> gateway.ledgers.releaseUseless(settings.uselessHandleAgeMaxMs()),
+        settings.uselessHandleAgeMaxMs(), Math.max(100, settings.uselessHandleAgeMaxMs() / 4), TimeUnit.MILLISECONDS);
+    return gateway;
+  }
+
+  public String address() {
+    return settings.host() + ":" + server.getPort();
+  }
+
+  public Optional<String> metricsAddress() {
+    return Optional.ofNullable(metricsServer).map(running -> settings.host() + ":" + running.port());
+  }
+
+  /** Takes no more calls, gives what is in flight a moment to be answered, and lets go of the rest. */
+  public void stop() throws Exception {
+    health.stop();
+    server.shutdown();
+    long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(DRAIN_MAX_MS);
+    while (window.entries() > 0 && System.nanoTime() < until) {
+      Thread.sleep(DRAIN_POLL_MS);
+    }
+    Thread.sleep(settings.appendLingerMs() + DRAIN_POLL_MS);
+    server.shutdownNow();
+    timer.shutdownNow();
+    listThreads.shutdownNow();
+    if (metricsServer != null) {
+      metricsServer.stop();
+    }
+    client.close();
+  }
+
+  private void warmUp() {
+    InetSocketAddress bound = new InetSocketAddress(settings.host(), server.getPort());
+    InetAddress host = bound.getAddress();
+    InetSocketAddress reachable = host != null && host.isAnyLocalAddress()
+        ? new InetSocketAddress(InetAddress.getLoopbackAddress(), server.getPort()) : bound;
+    new WarmUp(reachable, settings).run(health.writableBookies());
+    metrics.reset();
+  }
+
+  private java.util.function.Supplier<DescribeReply> description(String metadataServiceUri) {
+    Versions versions = Versions.built();
+    DescribeReply fixed = DescribeReply.newBuilder()
+        .setInstance(UUID.randomUUID().toString())
+        .setVersion(versions.gateway())
+        .setBookkeeperVersion(versions.bookkeeper())
+        .setEntryBytesMax(settings.entryBytesMax())
+        .setMessageBytesMax(settings.messageBytesMax())
+        .setMetadataServiceUri(metadataServiceUri)
+        .build();
+    return () -> fixed.toBuilder().setWritableBookies(health.writableBookies()).build();
+  }
+
+  private void gauges(LedgersService service) {
+    metrics.gauge("in_flight_bytes", "Bytes between streams and bookies", window::bytes);
+    metrics.gauge("in_flight_entries", "Entries between streams and bookies", window::entries);
+    metrics.gauge("streams_waiting", "Append streams held back by the window", window::waiting);
+    metrics.gauge("streams", "Append streams", streams::get);
+    metrics.gauge("open_handles", "Ledgers open for writing", ledgers::size);
+    metrics.gauge("reads", "Read calls running", service::reads);
+    metrics.gauge("writable_bookies", "Bookies registered as writable", health::writableBookies);
+    metrics.gauge("zookeeper_connected", "1 while connected", () -> health.connected() ? 1 : 0);
+    metrics.gauge("serving", "1 while health says SERVING", () -> health.serving() ? 1 : 0);
+    metrics.gauge("heap_bytes", "Used heap",
+        () -> Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory());
+  }
+
+  private static ThreadFactory named(String name) {
+    AtomicInteger number = new AtomicInteger();
+    return work -> {
+      Thread thread = new Thread(work, "gateway-" + name + "-" + number.incrementAndGet());
+      thread.setDaemon(true);
+      return thread;
+    };
+  }
+}

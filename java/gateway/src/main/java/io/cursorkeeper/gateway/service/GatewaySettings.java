@@ -1,0 +1,135 @@
+package io.cursorkeeper.gateway.service;
+
+import io.cursorkeeper.gateway.process.Flag;
+import io.cursorkeeper.gateway.process.Flags;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/**
+ * The gateway's numbers, checked together at the start: every queue, size, age and concurrency has its limit here.
+ *
+ * @param writerToken null: writers need none
+ * @param readerToken null: readers need none
+ */
+public record GatewaySettings(
+    String host,
+    int port,
+    int metricsPort,
+    int entryBytesMax,
+    int messageBytesMax,
+    long inFlightBytesMax,
+    int inFlightEntriesMax,
+    int appendLingerMs,
+    int readChunkBytes,
+    int readChunkBytesMax,
+    int readsMax,
+    int openHandlesMax,
+    int uselessHandleAgeMaxMs,
+    int listInFlightMax,
+    int ensembleChangesMax,
+    int addTimeoutS,
+    int addQuorumTimeoutS,
+    int readTimeoutS,
+    int zooKeeperTimeoutMs,
+    int keepaliveMs,
+    int keepalivePermitMs,
+    int writableBookiesMin,
+    int warmUpEntries,
+    String writerToken,
+    String readerToken) {
+
+  /** Room that the frame around one entry needs in a message, and in a frame of a bookie. */
+  private static final int ENVELOPE_BYTES = 64 << 10;
+  /** What a bookie accepts unless told otherwise (nettyMaxFrameSizeBytes). */
+  private static final int BOOKIE_FRAME_BYTES = 5 << 20;
+  private static final int MIB = 1 << 20;
+
+  /** The flags, with their defaults. */
+  public static final List<Flag> FLAGS = List.of(
+      Flag.text("host", "127.0.0.1", "address to bind"),
+      Flag.number("port", 0, "0: a free one"),
+      Flag.number("metrics-port", 0, "0: a free one, -1: no metrics"),
+      Flag.number("entry-bytes-max", 2 * MIB, "larger entries are refused"),
+      Flag.number("message-bytes-max", 4 * MIB, "a larger message ends its stream"),
+      Flag.number("in-flight-bytes-max", 64 * MIB, "of all streams"),
+      Flag.number("in-flight-entries-max", 16_384, "of all streams"),
+      Flag.number("append-linger-ms", 2, "gather replies this long"),
+      Flag.number("read-chunk-bytes", MIB, "when the request names none"),
+      Flag.number("read-chunk-bytes-max", 4 * MIB, "whatever the request names"),
+      Flag.number("reads-max", 64, "Read calls at once"),
+      Flag.number("open-handles-max", 20_000, "ledgers open for writing"),
+      Flag.number("useless-handle-age-max-ms", 300_000, "release handles never used or failed"),
+      Flag.number("list-in-flight-max", 64, "metadata reads at once of one List"),
+      Flag.number("ensemble-changes-max", 10, "of one ledger"),
+      Flag.number("add-timeout-s", 5, "one bookie's answer to an add"),
+      Flag.number("add-quorum-timeout-s", 15, "the ack quorum's answers to an add"),
+      Flag.number("read-timeout-s", 5, "one bookie's answer to a read"),
+      Flag.number("zookeeper-timeout-ms", 10_000, "session"),
+      Flag.number("keepalive-ms", 30_000, "ping an idle client"),
+      Flag.number("keepalive-permit-ms", 1_000, "clients may ping this often"),
+      Flag.number("writable-bookies-min", 1, "fewer: health says NOT_SERVING"),
+      Flag.number("warm-up-entries", 300, "appended and deleted before readiness; 0: none"),
+      Flag.text("writer-token-file", "", "writers must send its content as cursorkeeper-token"),
+      Flag.text("reader-token-file", "", "readers must send its content as cursorkeeper-token"));
+
+  public GatewaySettings {
+    require(entryBytesMax + ENVELOPE_BYTES <= messageBytesMax, "--entry-bytes-max " + entryBytesMax + " plus "
+        + ENVELOPE_BYTES + " must fit --message-bytes-max " + messageBytesMax);
+    require(entryBytesMax + ENVELOPE_BYTES <= BOOKIE_FRAME_BYTES, "--entry-bytes-max " + entryBytesMax + " plus "
+        + ENVELOPE_BYTES + " must fit a bookie's frame of " + BOOKIE_FRAME_BYTES);
+    require(readChunkBytes <= readChunkBytesMax, "--read-chunk-bytes must not exceed --read-chunk-bytes-max");
+    require(inFlightBytesMax >= entryBytesMax, "--in-flight-bytes-max must hold one entry");
+  }
+
+  /** The settings of a command line; throws IllegalArgumentException with a message for people. */
+  public static GatewaySettings of(Flags flags) {
+    return new GatewaySettings(
+        flags.text("host"),
+        flags.integer("port", 0, 65_535),
+        flags.integer("metrics-port", -1, 65_535),
+        flags.integer("entry-bytes-max", 1, 64 * MIB),
+        flags.integer("message-bytes-max", 1, 64 * MIB),
+        flags.number("in-flight-bytes-max", 1, 1L << 40),
+        flags.integer("in-flight-entries-max", 1, 1 << 24),
+        flags.integer("append-linger-ms", 0, 1_000),
+        flags.integer("read-chunk-bytes", 1, 64 * MIB),
+        flags.integer("read-chunk-bytes-max", 1, 64 * MIB),
+        flags.integer("reads-max", 1, 10_000),
+        flags.integer("open-handles-max", 1, 1_000_000),
+        flags.integer("useless-handle-age-max-ms", 100, Integer.MAX_VALUE),
+        flags.integer("list-in-flight-max", 1, 1_000),
+        flags.integer("ensemble-changes-max", 0, 1_000),
+        flags.integer("add-timeout-s", 1, 3_600),
+        flags.integer("add-quorum-timeout-s", 1, 3_600),
+        flags.integer("read-timeout-s", 1, 3_600),
+        flags.integer("zookeeper-timeout-ms", 200, 120_000),
+        flags.integer("keepalive-ms", 1_000, 3_600_000),
+        flags.integer("keepalive-permit-ms", 1, 3_600_000),
+        flags.integer("writable-bookies-min", 1, 1_000),
+        flags.integer("warm-up-entries", 0, 100_000),
+        token(flags.text("writer-token-file")),
+        token(flags.text("reader-token-file")));
+  }
+
+  private static String token(String file) {
+    if (file.isEmpty()) {
+      return null;
+    }
+    try {
+      String token = Files.readString(Path.of(file), StandardCharsets.US_ASCII).trim();
+      require(!token.isEmpty(), file + " holds no token");
+      return token;
+    } catch (IOException unreadable) {
+      throw new IllegalArgumentException("token file " + file + " cannot be read: " + unreadable.getMessage());
+    }
+  }
+
+  private static void require(boolean holds, String otherwise) {
+    if (!holds) {
+      throw new IllegalArgumentException(otherwise);
+    }
+  }
+}

@@ -1,0 +1,94 @@
+package io.cursorkeeper.gateway.service;
+
+import io.cursorkeeper.ledgers.v1.LedgersGrpc;
+import io.grpc.BindableService;
+import io.grpc.health.v1.HealthCheckResponse.ServingStatus;
+import io.grpc.protobuf.services.HealthStatusManager;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Whether work can be done: connected to ZooKeeper and enough writable bookies, asked every second. The first time
+ * it can, the gateway is warmed up before it says so.
+ */
+final class Health implements Runnable {
+  private static final Logger LOG = LoggerFactory.getLogger(Health.class);
+  private static final long ANSWER_MAX_MS = 2_000;
+  static final long POLL_MS = 1_000;
+
+  private final HealthStatusManager manager = new HealthStatusManager();
+  private final BookKeeperClient client;
+  private final int writableBookiesMin;
+  private final Runnable warmUp;
+  private boolean warm;
+  private volatile boolean serving;
+  private volatile boolean connected;
+  private volatile int writableBookies;
+
+  Health(BookKeeperClient client, int writableBookiesMin, Runnable warmUp) {
+    this.client = client;
+    this.writableBookiesMin = writableBookiesMin;
+    this.warmUp = warmUp;
+    say(ServingStatus.NOT_SERVING);
+  }
+
+  BindableService service() {
+    return manager.getHealthService();
+  }
+
+  int writableBookies() {
+    return writableBookies;
+  }
+
+  boolean connected() {
+    return connected;
+  }
+
+  boolean serving() {
+    return serving;
+  }
+
+  /** One look; never throws, because its timer would end with it. */
+  @Override
+  public void run() {
+    try {
+      look();
+    } catch (RuntimeException unexpected) {
+      LOG.error("health check failed", unexpected);
+    }
+  }
+
+  /** For good: clients that watch go elsewhere. */
+  void stop() {
+    manager.enterTerminalState();
+  }
+
+  private void look() {
+    try {
+      connected = client.connected().get(ANSWER_MAX_MS, TimeUnit.MILLISECONDS);
+      writableBookies = client.writableBookies().get(ANSWER_MAX_MS, TimeUnit.MILLISECONDS);
+    } catch (InterruptedException stopping) {
+      Thread.currentThread().interrupt();
+      return;
+    } catch (Exception noAnswer) {
+      connected = false;
+      writableBookies = 0;
+    }
+    boolean able = connected && writableBookies >= writableBookiesMin;
+    if (able && !warm) {
+      warmUp.run();
+      warm = true;
+    }
+    if (able != serving) {
+      LOG.info("serving {}: connected {}, writable bookies {}", able, connected, writableBookies);
+      say(able ? ServingStatus.SERVING : ServingStatus.NOT_SERVING);
+      serving = able;
+    }
+  }
+
+  private void say(ServingStatus status) {
+    manager.setStatus(HealthStatusManager.SERVICE_NAME_ALL_SERVICES, status);
+    manager.setStatus(LedgersGrpc.SERVICE_NAME, status);
+  }
+}

@@ -1,0 +1,238 @@
+package io.cursorkeeper.gateway.service;
+
+import io.cursorkeeper.gateway.append.AppendStream;
+import io.cursorkeeper.gateway.append.OpenLedgers;
+import io.cursorkeeper.gateway.failure.LedgerFailure;
+import io.cursorkeeper.gateway.failure.Operation;
+import io.cursorkeeper.gateway.process.Failed;
+import io.cursorkeeper.ledgers.v1.AppendReply;
+import io.cursorkeeper.ledgers.v1.AppendRequest;
+import io.cursorkeeper.ledgers.v1.CloseReply;
+import io.cursorkeeper.ledgers.v1.CloseRequest;
+import io.cursorkeeper.ledgers.v1.CreateReply;
+import io.cursorkeeper.ledgers.v1.CreateRequest;
+import io.cursorkeeper.ledgers.v1.DeleteReply;
+import io.cursorkeeper.ledgers.v1.DeleteRequest;
+import io.cursorkeeper.ledgers.v1.DescribeReply;
+import io.cursorkeeper.ledgers.v1.DescribeRequest;
+import io.cursorkeeper.ledgers.v1.FenceReply;
+import io.cursorkeeper.ledgers.v1.FenceRequest;
+import io.cursorkeeper.ledgers.v1.LedgerMetadata;
+import io.cursorkeeper.ledgers.v1.LedgersGrpc;
+import io.cursorkeeper.ledgers.v1.ListReply;
+import io.cursorkeeper.ledgers.v1.ListRequest;
+import io.cursorkeeper.ledgers.v1.MetadataRequest;
+import io.cursorkeeper.ledgers.v1.ReadReply;
+import io.cursorkeeper.ledgers.v1.ReadRequest;
+import io.grpc.Status;
+import io.grpc.stub.ServerCallStreamObserver;
+import io.grpc.stub.StreamObserver;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Supplier;
+import org.apache.bookkeeper.client.api.BKException;
+import org.apache.bookkeeper.client.api.BookKeeper;
+import org.apache.bookkeeper.client.api.ReadHandle;
+
+/**
+ * The service of the contract. Runs on the network's threads and never blocks them: every call hands over to the
+ * client library or to a pool and answers later.
+ */
+final class LedgersService extends LedgersGrpc.LedgersImplBase {
+  private static final int CUSTOM_METADATA_BYTES_MAX = 256 << 10;
+
+  private final BookKeeper client;
+  private final GatewaySettings settings;
+  private final OpenLedgers ledgers;
+  private final AppendStream.Shared streams;
+  private final Metrics metrics;
+  private final ExecutorService readThreads;
+  private final ExecutorService listThreads;
+  private final Supplier<DescribeReply> description;
+  private final AtomicInteger reads = new AtomicInteger();
+  private final Call call;
+
+  LedgersService(BookKeeper client, GatewaySettings settings, OpenLedgers ledgers, AppendStream.Shared streams,
+      Metrics metrics, ExecutorService readThreads, ExecutorService listThreads, Supplier<DescribeReply> description) {
+    this.client = client;
+    this.settings = settings;
+    this.ledgers = ledgers;
+    this.streams = streams;
+    this.metrics = metrics;
+    this.readThreads = readThreads;
+    this.listThreads = listThreads;
+    this.description = description;
+    this.call = new Call(metrics::failure);
+  }
+
+  /** Read calls that run now. */
+  int reads() {
+    return reads.get();
+  }
+
+  @Override
+  public void create(CreateRequest request, StreamObserver<CreateReply> caller) {
+    call.answer(caller, Operation.CREATE, -1, () -> {
+      Map<String, byte[]> custom = Metadatas.custom(request.getCustomMetadataMap());
+      Metadatas.requireOurs(-1, custom);
+      requireSane(request);
+      ledgers.requireRoom();
+      return client.newCreateLedgerOp()
+          .withEnsembleSize(request.getEnsemble())
+          .withWriteQuorumSize(request.getWriteQuorum())
+          .withAckQuorumSize(request.getAckQuorum())
+          .withDigestType(Metadatas.digest(request.getDigest()))
+          .withPassword(request.getPassword().toByteArray())
+          .withCustomMetadata(custom)
+          .execute()
+          .thenApply(handle -> {
+            ledgers.add(handle);
+            metrics.add(Metrics.Counter.CREATES, 1);
+            return CreateReply.newBuilder().setLedgerId(handle.getId()).build();
+          });
+    });
+  }
+
+  @Override
+  public StreamObserver<AppendRequest> append(StreamObserver<AppendReply> caller) {
+    return new AppendStream(streams, (ServerCallStreamObserver<AppendReply>) caller);
+  }
+
+  @Override
+  public void read(ReadRequest request, StreamObserver<ReadReply> observer) {
+    ServerCallStreamObserver<ReadReply> caller = (ServerCallStreamObserver<ReadReply>) observer;
+    CompletableFuture<ReadCall> started = new CompletableFuture<>();
+    caller.setOnReadyHandler(() -> started.thenAccept(ReadCall::wake));
+    caller.setOnCancelHandler(() -> started.thenAccept(ReadCall::cancel));
+    if (reads.incrementAndGet() > settings.readsMax()) {
+      reads.decrementAndGet();
+      call.fail(caller, Operation.READ, request.getLedgerId(), LedgerFailure.later("TOO_MANY_READS",
+          "this gateway serves " + settings.readsMax() + " reads at once"));
+      return;
+    }
+    open(request).whenComplete((handle, thrown) -> {
+      if (thrown != null) {
+        reads.decrementAndGet();
+        call.fail(caller, Operation.READ, request.getLedgerId(), thrown);
+        return;
+      }
+      ReadCall read = new ReadCall(handle, request.getFirstEntryId(), request.getLastEntryId(), chunkBytes(request),
+          caller, call, metrics, readThreads, reads::decrementAndGet);
+      started.complete(read);
+      read.wake();
+    });
+  }
+
+  @Override
+  public void fence(FenceRequest request, StreamObserver<FenceReply> caller) {
+    long ledgerId = request.getLedgerId();
+    call.answer(caller, Operation.FENCE, ledgerId, () -> ours(ledgerId)
+        .thenCompose(ours -> client.newOpenLedgerOp().withLedgerId(ledgerId).withRecovery(true)
+            .withPassword(request.getPassword().toByteArray()).execute())
+        .thenApply(handle -> {
+          FenceReply reply = FenceReply.newBuilder()
+              .setLastEntryId(handle.getLastAddConfirmed()).setLength(handle.getLength()).build();
+          handle.closeAsync();
+          metrics.add(Metrics.Counter.FENCES, 1);
+          return reply;
+        }));
+  }
+
+  @Override
+  public void close(CloseRequest request, StreamObserver<CloseReply> caller) {
+    long ledgerId = request.getLedgerId();
+    // What the metadata says afterwards is the truth: a close after somebody's recovery also ends without an error.
+    call.answer(caller, Operation.CLOSE, ledgerId, () -> ledgers.close(ledgerId)
+        .thenCompose(closed -> client.getLedgerMetadata(ledgerId))
+        .thenApply(metadata -> {
+          metrics.add(Metrics.Counter.CLOSES, 1);
+          return CloseReply.newBuilder()
+              .setLastEntryId(metadata.getLastEntryId()).setLength(metadata.getLength()).build();
+        }));
+  }
+
+  @Override
+  public void delete(DeleteRequest request, StreamObserver<DeleteReply> caller) {
+    long ledgerId = request.getLedgerId();
+    call.answer(caller, Operation.DELETE, ledgerId, () -> ours(ledgerId)
+        .thenCompose(ours -> {
+          ledgers.release(ledgerId);
+          return client.newDeleteLedgerOp().withLedgerId(ledgerId).execute();
+        })
+        .handle((deleted, thrown) -> {
+          boolean gone = thrown != null && Failed.cause(thrown) instanceof BKException known
+              && known.getCode() == BKException.Code.NoSuchLedgerExistsOnMetadataServerException;
+          if (thrown != null && !gone) {
+            throw LedgerFailure.of(Operation.DELETE, ledgerId, thrown);
+          }
+          metrics.add(Metrics.Counter.DELETES, gone ? 0 : 1);
+          return DeleteReply.newBuilder().setAlreadyGone(gone).build();
+        }));
+  }
+
+  @Override
+  public void metadata(MetadataRequest request, StreamObserver<LedgerMetadata> caller) {
+    call.answer(caller, Operation.METADATA, request.getLedgerId(),
+        () -> client.getLedgerMetadata(request.getLedgerId()).thenApply(Metadatas::of));
+  }
+
+  @Override
+  public void list(ListRequest request, StreamObserver<ListReply> observer) {
+    ServerCallStreamObserver<ListReply> caller = (ServerCallStreamObserver<ListReply>) observer;
+    ListCall list = new ListCall(client, Metadatas.custom(request.getCustomMetadataMap()),
+        settings.listInFlightMax(), caller, call);
+    caller.setOnReadyHandler(list::wake);
+    caller.setOnCancelHandler(list::wake);
+    try {
+      listThreads.execute(list);
+    } catch (java.util.concurrent.RejectedExecutionException full) {
+      call.fail(caller, Operation.LIST, -1, LedgerFailure.later("TOO_MANY_LISTS", "too many lists wait already"));
+    }
+  }
+
+  @Override
+  public void describe(DescribeRequest request, StreamObserver<DescribeReply> caller) {
+    caller.onNext(description.get());
+    caller.onCompleted();
+  }
+
+  private CompletableFuture<Void> ours(long ledgerId) {
+    return client.getLedgerMetadata(ledgerId)
+        .thenAccept(metadata -> Metadatas.requireOurs(ledgerId, metadata.getCustomMetadata()));
+  }
+
+  private CompletableFuture<ReadHandle> open(ReadRequest request) {
+    if (request.getFirstEntryId() < 0
+        || (request.getLastEntryId() != -1 && request.getLastEntryId() < request.getFirstEntryId())) {
+      return CompletableFuture.failedFuture(LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "BAD_REQUEST",
+          "the range " + request.getFirstEntryId() + " to " + request.getLastEntryId() + " is empty or negative"));
+    }
+    return client.newOpenLedgerOp().withLedgerId(request.getLedgerId()).withRecovery(false)
+        .withPassword(request.getPassword().toByteArray()).execute();
+  }
+
+  private int chunkBytes(ReadRequest request) {
+    int wanted = request.getMaxBytes();
+    // Unsigned in the contract: what looks negative here is more than any limit.
+    return wanted == 0 ? settings.readChunkBytes()
+        : wanted < 0 ? settings.readChunkBytesMax() : Math.min(wanted, settings.readChunkBytesMax());
+  }
+
+  private static void requireSane(CreateRequest request) {
+    int ensemble = request.getEnsemble();
+    int write = request.getWriteQuorum();
+    int ack = request.getAckQuorum();
+    if (!(ensemble >= write && write >= ack && ack >= 1)) {
+      throw LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "BAD_QUORUM",
+          "ensemble " + ensemble + " >= write quorum " + write + " >= ack quorum " + ack + " >= 1 must hold");
+    }
+    int bytes = request.getCustomMetadataMap().entrySet().stream()
+        .mapToInt(pair -> pair.getKey().length() + pair.getValue().size()).sum();
+    if (bytes > CUSTOM_METADATA_BYTES_MAX) {
+      throw LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "METADATA_TOO_LARGE",
+          "custom metadata has " + bytes + " bytes, the limit is " + CUSTOM_METADATA_BYTES_MAX);
+    }
+  }
+}

@@ -1,0 +1,120 @@
+package io.cursorkeeper.gateway.service;
+
+import com.google.protobuf.ByteString;
+import io.cursorkeeper.gateway.process.Failed;
+import io.cursorkeeper.ledgers.v1.AppendReply;
+import io.cursorkeeper.ledgers.v1.AppendRequest;
+import io.cursorkeeper.ledgers.v1.Appended;
+import io.cursorkeeper.ledgers.v1.CloseRequest;
+import io.cursorkeeper.ledgers.v1.CreateRequest;
+import io.cursorkeeper.ledgers.v1.DeleteRequest;
+import io.cursorkeeper.ledgers.v1.LedgerAppend;
+import io.cursorkeeper.ledgers.v1.LedgersGrpc;
+import io.cursorkeeper.ledgers.v1.ReadRequest;
+import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
+import io.grpc.netty.NettyChannelBuilder;
+import io.grpc.stub.MetadataUtils;
+import io.grpc.stub.StreamObserver;
+import java.net.InetSocketAddress;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Appends to a throw-away ledger through the gateway's own port, so that the first real entries do not meet a cold
+ * JVM. It is a help, not a check: when it fails the gateway serves anyway, and says so in the log.
+ */
+final class WarmUp {
+  private static final Logger LOG = LoggerFactory.getLogger(WarmUp.class);
+  private static final int ENTRY_BYTES = 200;
+  private static final int ENTRIES_PER_MESSAGE = 4;
+  private static final long STEP_MAX_MS = 5_000;
+
+  private final InetSocketAddress gateway;
+  private final GatewaySettings settings;
+
+  WarmUp(InetSocketAddress gateway, GatewaySettings settings) {
+    this.gateway = gateway;
+    this.settings = settings;
+  }
+
+  void run(int writableBookies) {
+    if (settings.warmUpEntries() == 0) {
+      return;
+    }
+    ManagedChannel channel = NettyChannelBuilder.forAddress(gateway).usePlaintext().directExecutor().build();
+    try {
+      through(channel, Math.min(3, writableBookies));
+    } catch (Exception failure) {
+      LOG.warn("the warm-up failed, the first entries will be slow: {}", Failed.inOneLine(failure));
+    } finally {
+      channel.shutdownNow();
+    }
+  }
+
+  private void through(ManagedChannel channel, int bookies) throws Exception {
+    LedgersGrpc.LedgersBlockingStub calls = LedgersGrpc.newBlockingStub(channel).withInterceptors(writer());
+    long ledgerId = within(calls).create(CreateRequest.newBuilder()
+        .setEnsemble(bookies).setWriteQuorum(bookies).setAckQuorum(Math.min(2, bookies))
+        .putCustomMetadata(Metadatas.APPLICATION, ByteString.copyFromUtf8("cursorkeeper"))
+        .putCustomMetadata("purpose", ByteString.copyFromUtf8("warm-up"))
+        .build()).getLedgerId();
+    try {
+      append(LedgersGrpc.newStub(channel).withInterceptors(writer()), ledgerId);
+      within(calls).close(CloseRequest.newBuilder().setLedgerId(ledgerId).build());
+      within(calls).read(ReadRequest.newBuilder().setLedgerId(ledgerId).setLastEntryId(-1).build())
+          .forEachRemaining(chunk -> { });
+    } finally {
+      within(calls).delete(DeleteRequest.newBuilder().setLedgerId(ledgerId).build());
+    }
+  }
+
+  private void append(LedgersGrpc.LedgersStub calls, long ledgerId) throws InterruptedException {
+    CountDownLatch done = new CountDownLatch(1);
+    long last = settings.warmUpEntries() - 1;
+    StreamObserver<AppendRequest> requests = calls.append(new StreamObserver<>() {
+      @Override
+      public void onNext(AppendReply reply) {
+        if (reply.getFailuresCount() > 0
+            || reply.getAppendedList().stream().mapToLong(Appended::getLastEntryId).anyMatch(id -> id == last)) {
+          done.countDown();
+        }
+      }
+
+      @Override
+      public void onError(Throwable failure) {
+        done.countDown();
+      }
+
+      @Override
+      public void onCompleted() {
+        done.countDown();
+      }
+    });
+    ByteString payload = ByteString.copyFrom(new byte[ENTRY_BYTES]);
+    for (long entry = 0; entry <= last; entry += ENTRIES_PER_MESSAGE) {
+      LedgerAppend.Builder append = LedgerAppend.newBuilder().setLedgerId(ledgerId).setFirstEntryId(entry);
+      for (long at = entry; at <= Math.min(last, entry + ENTRIES_PER_MESSAGE - 1); at++) {
+        append.addPayloads(payload);
+      }
+      requests.onNext(AppendRequest.newBuilder().addAppends(append).build());
+    }
+    done.await(STEP_MAX_MS, TimeUnit.MILLISECONDS);
+    // Left open until here: the end of the stream would release the handle.
+  }
+
+  private io.grpc.ClientInterceptor writer() {
+    Metadata headers = new Metadata();
+    headers.put(Roles.ROLE, "writer");
+    if (settings.writerToken() != null) {
+      headers.put(Roles.TOKEN, settings.writerToken());
+    }
+    return MetadataUtils.newAttachHeadersInterceptor(headers);
+  }
+
+  private static LedgersGrpc.LedgersBlockingStub within(LedgersGrpc.LedgersBlockingStub calls) {
+    return calls.withDeadlineAfter(STEP_MAX_MS, TimeUnit.MILLISECONDS);
+  }
+}
