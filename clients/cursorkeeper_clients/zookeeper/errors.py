@@ -201,7 +201,10 @@ class MultiFailed(ZooKeeperError):
         self.errors = tuple(errors)
         self.culprit_index = culprit_index
         self.culprit = self.errors[culprit_index]
-        super().__init__(f"operation {culprit_index} of {len(self.errors)}: {self.culprit}", code=self.culprit.code)
+        super().__init__(code=self.culprit.code)
+
+    def __str__(self) -> str:
+        return f"MultiFailed operation {self.culprit_index} of {len(self.errors)}: {self.culprit}"
 
 
 ERRORS_BY_CODE: dict[int, type[ZooKeeperError]] = {

@@ -32,6 +32,9 @@ class WatchTable:
         for callback in callbacks:
             loop.call_soon(callback, WatchFired(shown_path, kind))
 
+    def __contains__(self, path: object) -> bool:
+        return path in self.data or path in self.exist
+
     @property
     def paths(self) -> list[str]:
         """Every path that is waited for, once."""
