@@ -74,8 +74,9 @@ class Head:
     def __init__(self, data: bytes, pos: int, allowed: Field) -> None:
         """Raises DamageError."""
         bits, pos = leb.read(data, pos)
-        if bits & ~allowed:
-            raise DamageError(f"unknown field bits {bits & ~allowed:#x}")
+        unknown = bits & ~int(allowed)  # the complement of an IntFlag keeps known bits only
+        if unknown:
+            raise DamageError(f"unknown field bits {unknown:#x}")
         self.mark_delete: Position | None = None
         self.mark_delete_properties: MarkDeleteProperties | None = None
         self.cursor_properties: CursorProperties | None = None

@@ -1,0 +1,178 @@
+"""Footers: the same bytes for the same footer, and no other bytes are taken for one."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from dataclasses import replace
+
+import pytest
+from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
+from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState, InlineBase, Previous, SnapshotBase, Stats
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import Delta, Record, Segment, Slice
+from cursorkeeper.format import footer, record
+from google_crc32c import value as crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from daemon.tests.format.strategies import FOOTERS
+
+PLAIN = Footer(
+    topic="persistent://t/ns/topic", subscription="sub", state=FooterState.OPEN, epoch=7, writer="host/pid/claim-nonce", write=3,
+    generation=1, mark_delete=Position(812, 44), base=SnapshotBase(9001, 1, 240, 13, 12_583_000, 0x9AB10000),
+    chain=(ChainLedger(9001, 5120), ChainLedger(9044)), previous=Previous(EmptyBase(Position(3, -1)), (ChainLedger(8000, -1),)),
+    stats=Stats(1000, 50_000_000, 49_871, 49_102, 12, 48_211),
+)  # fmt: skip
+NAME = CursorName(PLAIN.topic, PLAIN.subscription)
+
+
+def sealed(body: dict[str, object]) -> bytes:
+    """A footer of any members with the right checksum."""
+    raw = json.dumps(body, separators=(",", ":")).encode()[:-1]
+    return raw + b',"crc32c":"%08x"}' % crc32c(raw)
+
+
+def members() -> dict[str, object]:
+    body: dict[str, object] = json.loads(footer.encode(PLAIN))
+    del body["crc32c"]
+    return body
+
+
+@given(FOOTERS)
+def test_a_footer_comes_back_with_what_it_does_not_know(value: Footer) -> None:
+    data = footer.encode(value)
+    assert footer.decode(data) == value
+    assert footer.decode(data, CursorName(value.topic, value.subscription)) == value
+    assert footer.encode(footer.decode(data)) == data
+
+
+def test_the_bytes_are_these() -> None:
+    assert footer.encode(PLAIN) == (
+        b'{"version":1,"format":"native","cursor":"persistent://t/ns/topic|sub","topic":"persistent://t/ns/topic","subscription":"sub",'
+        b'"state":"open","epoch":7,"writer":"host/pid/claim-nonce","write":3,"generation":1,"markDelete":[812,44],'
+        b'"base":{"snapshot":{"ledger":9001,"firstEntry":1,"lastEntry":240,"numParts":13,"length":12583000,"crc32c":"9ab10000"}},'
+        b'"chain":[{"ledger":9001,"lastEntry":5120},{"ledger":9044}],'
+        b'"previous":{"base":{"empty":[3,-1]},"chain":[{"ledger":8000,"lastEntry":-1}]},'
+        b'"stats":{"ledgers":1000,"span":50000000,"holes":49871,"runs":49102,"partialBatches":12,"deltaBytes":48211},"crc32c":"ddfdc8da"}'
+    )
+
+
+def test_the_checksum_is_last_and_covers_what_is_before() -> None:
+    data = footer.encode(PLAIN)
+    head, tail = data[: data.rindex(b',"crc32c"')], data[data.rindex(b',"crc32c"') :]
+    assert tail == b',"crc32c":"%08x"}' % crc32c(head)
+    assert footer.decode(sealed(members())) == PLAIN
+
+
+@given(FOOTERS, st.integers(0, 1 << 30))
+def test_a_flipped_bit_is_found(value: Footer, bit: int) -> None:
+    data = bytearray(footer.encode(value))
+    data[bit // 8 % len(data)] ^= 1 << bit % 8
+    with pytest.raises(DamageError) as caught:
+        footer.decode(bytes(data))
+    assert caught.value.place == "footer"
+
+
+@given(FOOTERS, st.integers(0, 1 << 30), st.binary(max_size=30))
+def test_cut_off_prolonged_and_strange_footers_are_found(value: Footer, at: int, junk: bytes) -> None:
+    data = footer.encode(value)
+    for wrong in (data[: at % len(data)], data + b" ", data + data, junk):
+        with pytest.raises(DamageError):
+            footer.decode(wrong)
+
+
+def test_the_order_of_unknown_members_does_not_show() -> None:
+    one = footer.encode(replace(PLAIN, extra={"b": {"y": 1, "x": 2}, "a": 1}))
+    assert one == footer.encode(replace(PLAIN, extra={"a": 1, "b": {"x": 2, "y": 1}}))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": 0}, "unknown version 0"),
+        ({"version": "1"}, "version is not a number"),
+        ({"cursor": "x|y"}, "is not topic"),
+        ({"topic": "\ud800"}, "not Unicode"),
+        ({"state": "ajar"}, "unknown state 'ajar'"),
+        ({"epoch": -1}, "epoch is not a number"),
+        ({"epoch": True}, "epoch is not a number"),
+        ({"epoch": 1.5}, "epoch is not a number"),
+        ({"epoch": 1 << 63}, "epoch is not a number"),
+        ({"writer": None}, "writer is not a text"),
+        ({"markDelete": [1]}, "not \\[ledger, entry\\]"),
+        ({"markDelete": [1, -2]}, "1 is not a number"),
+        ({"markDelete": [1, 1 << 32]}, "beyond the last entry"),
+        ({"base": {}}, "base of 0 kinds"),
+        ({"base": {"tape": 1}}, "unknown base 'tape'"),
+        ({"base": {"inline": "!"}}, "not base64"),
+        ({"base": {"inline": "QUI="}}, "inline state: no record"),
+        ({"base": {"snapshot": {"crc32c": "9AB10000"}}}, "eight hex digits"),
+        ({"chain": None}, "chain is not a list"),
+        ({"chain": [1]}, "something else than ledgers"),
+        ({"chain": [{"ledger": 1, "lastEntry": -2}]}, "lastEntry is not a number"),
+        ({"previous": []}, "previous is not an object"),
+        ({"stats": {}}, "ledgers is not a number"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_damage_is_named(change: dict[str, object], words: str) -> None:
+    with pytest.raises(DamageError, match=words) as caught:
+        footer.decode(sealed(members() | change))
+    assert not isinstance(caught.value, TooNewError)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'{"version":NaN}'])
+def test_what_is_no_json_is_damage(data: bytes) -> None:
+    with pytest.raises(DamageError, match="footer: not JSON"):
+        footer.decode(data)
+
+
+def test_the_checksum_must_be_the_last_member() -> None:
+    body = members()
+    with pytest.raises(DamageError, match="not the last member"):
+        footer.decode(json.dumps(body).encode())
+    with pytest.raises(DamageError, match="not the last member"):
+        footer.decode(json.dumps({"crc32c": "00000000"} | body, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"format": "pulsar"}, {"version": 2, "base": {"tape": 1}}])
+def test_what_is_newer_is_refused_by_name(change: dict[str, object]) -> None:
+    with pytest.raises(TooNewError, match=r"footer: (version 2|format 'pulsar'), this program reads"):
+        footer.decode(sealed(members() | change))
+
+
+def test_another_cursor_is_refused() -> None:
+    with pytest.raises(DamageError, match=r"this is the footer of .*\|sub, not of .*\|other"):
+        footer.decode(footer.encode(PLAIN), CursorName(PLAIN.topic, "other"))
+
+
+def test_an_inline_state_is_one_record_of_this_cursor() -> None:
+    state = Segment(Position(1, -1), slices=(Slice(1, 0, 99, True, BitMap([4])),))
+    value = replace(PLAIN, base=InlineBase(state, 7, 2, 55), chain=())
+    assert footer.decode(footer.encode(value)) == value
+    other = json.loads(footer.encode(replace(value, subscription="other")))
+    with pytest.raises(DamageError, match="inline state: a record of another cursor"):
+        footer.decode(sealed(members() | {"base": other["base"]}))
+    delta = b64encode(record.encode(Record(NAME.record_hash, 1, 1, 1, Delta()))).decode()
+    with pytest.raises(DamageError, match="not a snapshot segment"):
+        footer.decode(sealed(members() | {"base": {"inline": delta}}))
+
+
+def test_sixteen_kibibytes_without_inline_state() -> None:
+    ledgers = tuple(ChainLedger((1 << 63) - 1 - n, (1 << 32) - 1) for n in range(64))
+    full = replace(PLAIN, chain=ledgers, previous=Previous(PLAIN.base, ledgers), writer="w" * 200)
+    assert len(footer.encode(full)) < footer.FOOTER_BYTES_MAX
+    with pytest.raises(RefusedError, match="without inline state, 16384 are allowed") as caught:
+        footer.encode(replace(full, chain=ledgers * 5))
+    assert caught.value.code is Refusal.TOO_LARGE
+    holes = BitMap(n * n for n in range(20_000))
+    inline = InlineBase(Segment(slices=(Slice(1, 0, 400_000_000, True, holes),)), 7, 1, 1)
+    assert len(footer.encode(replace(full, base=inline))) > footer.FOOTER_BYTES_MAX
+
+
+def test_a_known_member_is_not_taken_for_an_unknown_one() -> None:
+    with pytest.raises(ValueError, match="'chain' is a member"):
+        footer.encode(replace(PLAIN, extra={"chain": []}))
