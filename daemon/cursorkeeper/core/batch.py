@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from pyroaring import BitMap
-
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import Partial
+from pyroaring import BitMap
 
 NO_ENTRIES: U32 = np.empty(0, dtype=np.uint32)
 

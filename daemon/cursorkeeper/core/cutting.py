@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from pyroaring import BitMap
-
 from cursorkeeper.core.bitmaps import between
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import (
@@ -29,6 +27,7 @@ from cursorkeeper.core.sizes import (
     set_bytes_max,
 )
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, MarkDeleteProperties, Partial, PartialKey
+from pyroaring import BitMap
 
 
 class _AckPiece(NamedTuple):

@@ -108,7 +108,7 @@ class Footer:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def is_same_write(self, other: Footer) -> bool:
-        """"Mine": epoch, writer and write number are all equal (COMMIT rule 3)."""
+        """ "Mine": epoch, writer and write number are all equal (COMMIT rule 3)."""
         return (self.epoch, self.writer, self.write) == (other.epoch, other.writer, other.write)
 
     def named_ledgers(self) -> frozenset[int]:

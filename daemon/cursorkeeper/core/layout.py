@@ -99,10 +99,6 @@ class Layout:
             known = self._items.get(item.ledger)
             if known and known.state is item.state is LayoutState.CLOSED and known.entries != item.entries:
                 raise LayoutContradiction(f"ledger {item.ledger} was closed with {known.entries} entries and now has {item.entries}")
-        if self._items[self._ids[-1]].state is LayoutState.OPEN and ids[-1] > self._ids[-1] and run[-1].ledger != self._ids[-1]:
-            closing = next(i for i in run if i.ledger == self._ids[-1])
-            if closing.state is LayoutState.OPEN:
-                raise LayoutContradiction(f"ledger {closing.ledger} is OPEN but not the last one")
 
     @staticmethod
     def _check_form(run: Sequence[LayoutItem], ledgers_max: int) -> None:

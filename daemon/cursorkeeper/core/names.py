@@ -32,8 +32,10 @@ class CursorName:
         size = len(name.canonical.encode())
         if size > NAME_BYTES_MAX:
             raise RefusedError(
-                Refusal.NAME_TOO_LONG, name.display[:80] + "...",
-                f"the encoded name has {size} bytes, {NAME_BYTES_MAX} are allowed", "use a shorter topic or subscription name",
+                Refusal.NAME_TOO_LONG,
+                name.display[:80] + "...",
+                f"the encoded name has {size} bytes, {NAME_BYTES_MAX} are allowed",
+                "use a shorter topic or subscription name",
             )
         return name
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from pyroaring import BitMap
-
 from cursorkeeper.core.positions import Position
+from pyroaring import BitMap
 
 
 class Stamp(NamedTuple):

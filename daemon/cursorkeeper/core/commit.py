@@ -1,0 +1,161 @@
+"""One footer, one compare-and-set at a time, and what to do when its answer is lost (COMMIT rules 1 to 5).
+
+Unknown: the same bytes at the same expected version again, until OK or BadVersion: both are final because versions
+never restart. BadVersion: sync, read, compare (epoch, writer, write): mine means that an earlier try was applied.
+A plain read alone never decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core.footer import Footer
+
+ABSENT = -1
+
+
+class Purpose(Enum):
+    """What a footer write is for; decides what its OK means."""
+
+    CLAIM = auto()
+    NAME_LEDGER = auto()
+    SWITCH = auto()
+    RESET = auto()
+    INLINE = auto()
+    CLOSE = auto()
+    DELETE = auto()
+
+
+class Phase(Enum):
+    """Where the outstanding write is."""
+
+    SENT = auto()
+    WAITING = auto()
+    """The answer was lost; repeated at `retry_at_s`."""
+    READING = auto()
+    """BadVersion: whose write is there?"""
+    READ_WAITING = auto()
+
+
+@dataclass(slots=True)
+class Outstanding:
+    """A write that is not decided."""
+
+    footer: Footer
+    expected: int
+    purpose: Purpose
+    token: int
+    phase: Phase = Phase.SENT
+    retry_at_s: float = 0.0
+    tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The write was applied, by this try or an earlier one. `before` is the footer it replaced."""
+
+    purpose: Purpose
+    before: Footer | None
+    after: Footer
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Another write was applied instead: `now` is what is there, at `version`."""
+
+    purpose: Purpose
+    now: Footer | None
+    version: int
+
+
+Decision = Committed | Lost
+
+
+class FooterCommit:
+    """See the module. Backs off with doubled delays between `retry_min_s` and `retry_max_s`."""
+
+    def __init__(self, retry_min_s: float, retry_max_s: float) -> None:
+        self.committed: Footer | None = None
+        self.version = ABSENT
+        self.outstanding: Outstanding | None = None
+        self._retry = (retry_min_s, retry_max_s)
+
+    def adopt(self, footer: Footer | None, version: int) -> None:
+        """Content and version from one read: what the next write is derived from."""
+        self.committed, self.version = footer, version
+
+    def propose(self, footer: Footer, purpose: Purpose, token: int) -> fx.Effect:
+        """Send a write. Raises AssertionError if one is outstanding."""
+        if self.outstanding is not None:
+            raise AssertionError("one compare-and-set at a time")
+        self.outstanding = Outstanding(footer, self.version, purpose, token)
+        return fx.WriteFooter(token, footer, self.version)
+
+    @property
+    def retry_at_s(self) -> float | None:
+        """When the outstanding write has to be looked at again."""
+        o = self.outstanding
+        return o.retry_at_s if o and o.phase in (Phase.WAITING, Phase.READ_WAITING) else None
+
+    def is_waiting_for(self, token: int) -> bool:
+        """Whether an answer with this token belongs to the outstanding write."""
+        return self.outstanding is not None and self.outstanding.token == token
+
+    def on_written(self, version: int) -> Decision:
+        """OK."""
+        o = self._take()
+        before, self.committed, self.version = self.committed, o.footer, version
+        return Committed(o.purpose, before, o.footer)
+
+    def on_unknown(self, now: float) -> None:
+        """The answer was lost: repeat later, the same bytes at the same version."""
+        o = self._need()
+        o.phase, o.retry_at_s = Phase.WAITING, now + self._delay(o)
+
+    def on_bad_version(self, token: int) -> fx.Effect:
+        """Final for this version. Who won? Ask after a sync."""
+        o = self._need()
+        o.phase, o.token = Phase.READING, token
+        return fx.ReadFooter(token, sync=True)
+
+    def on_read(self, footer: Footer | None, version: int) -> Decision:
+        """The answer to the question after a BadVersion."""
+        o = self._take()
+        if footer is not None and footer.is_same_write(o.footer):
+            before, self.committed, self.version = self.committed, o.footer, version
+            return Committed(o.purpose, before, o.footer)
+        return Lost(o.purpose, footer, version)
+
+    def on_read_failed(self, now: float) -> None:
+        """Ask again later."""
+        o = self._need()
+        o.phase, o.retry_at_s = Phase.READ_WAITING, now + self._delay(o)
+
+    def on_time(self, now: float, token: int) -> fx.Effect | None:
+        """Repeats what is due."""
+        o = self.outstanding
+        if o is None or o.phase not in (Phase.WAITING, Phase.READ_WAITING) or now < o.retry_at_s:
+            return None
+        o.tries += 1
+        o.token = token
+        if o.phase is Phase.WAITING:
+            o.phase = Phase.SENT
+            return fx.WriteFooter(token, o.footer, o.expected)
+        o.phase = Phase.READING
+        return fx.ReadFooter(token, sync=True)
+
+    def _delay(self, o: Outstanding) -> float:
+        low, high = self._retry
+        return min(high, low * 2.0 ** min(o.tries - 1, 16))
+
+    def _need(self) -> Outstanding:
+        if self.outstanding is None:
+            raise AssertionError("no compare-and-set is outstanding")
+        return self.outstanding
+
+    def _take(self) -> Outstanding:
+        o = self._need()
+        self.outstanding = None
+        return o

@@ -1,0 +1,166 @@
+"""What a cursor wants done. Values; the runtime does them in order and reports back as events.
+
+Each docstring says why doing it twice is safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cursorkeeper.core.errors import Refusal
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import Record
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFooter:
+    """Read footer and version together, after a sync if `sync`. A read changes nothing."""
+
+    token: int
+    sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFooter:
+    """Compare-and-set. The same bytes at the same version can be applied once only: the version moves with it.
+    `expected_version` -1: create."""
+
+    token: int
+    footer: Footer
+    expected_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLedger:
+    """A second ledger would be an orphan that no footer names; garbage collection takes it."""
+
+    token: int
+    epoch: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceLedger:
+    """Recovery open. BookKeeper's recovery is idempotent."""
+
+    token: int
+    ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLedger:
+    """End our own ledger; if the gateway cannot, recovery does. Both give the same last entry or a later one."""
+
+    token: int
+    ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChain:
+    """Read what the footer names and join it. Reads change nothing."""
+
+    token: int
+    footer: Footer
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Never repeated: the entry id makes a repetition visible, and a failed one means leaving the ledger."""
+
+    ledger: int
+    entry: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLedgers:
+    """No committed footer names them any more. "No such ledger" is done."""
+
+    ledgers: tuple[int, ...]
+
+
+# ---- to the source
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """Everything accepted is durable: send Opened, the state, and the first credit. Joins are idempotent."""
+
+    attach: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Everything of this handle up to `seq` is durable or decided; `released_bytes` go back to its credit."""
+
+    attach: int
+    seq: int
+    released_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetDone:
+    """The new generation is committed."""
+
+    attach: int
+    generation: int
+    mark_delete: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The cursor could not be opened, or not any further."""
+
+    code: Refusal
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseHandle:
+    """One message could not be kept: its handle ends, the cursor lives on and keeps what was accepted."""
+
+    attach: int
+    code: Refusal
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Acks cannot be persisted at the moment: stop delivering."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Acks are durable again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The machine is done: CLOSED, DELETED, DEPOSED or REFUSED. `epoch` is the new owner's, if known."""
+
+    epoch: int = 0
+
+
+Effect = (
+    ReadFooter
+    | WriteFooter
+    | CreateLedger
+    | FenceLedger
+    | CloseLedger
+    | ReadChain
+    | Append
+    | DeleteLedgers
+    | StreamState
+    | Confirm
+    | ResetDone
+    | Refuse
+    | RefuseHandle
+    | Pause
+    | Resume
+    | Ended
+)

@@ -1,0 +1,291 @@
+"""What can happen to a cursor. Outcomes of effects carry the token of the attempt they belong to: a late answer is
+recognised, not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cursorkeeper.core.batch import AckBatch
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import LayoutItem
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Claim the cursor. `create`: it may be absent. `takeover`: a footer that says open may be deposed."""
+
+    create: bool = True
+    takeover: bool = False
+    start: Position | None = None
+    layout: tuple[LayoutItem, ...] = ()
+    cursor_properties: Mapping[str, str] | None = None
+    for_delete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """A source's handle wants the state: answered by `StreamState` once everything accepted is durable.
+
+    `layout`: what its OpenCursor told.
+    """
+
+    attach: int
+    layout: tuple[LayoutItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """The handle is gone; the cursor stays."""
+
+    attach: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acks:
+    """A batch that arrived on a handle."""
+
+    attach: int
+    batch: AckBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SetLayout:
+    """A layout run that arrived on a handle."""
+
+    attach: int
+    seq: int
+    generation: int
+    run: tuple[LayoutItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperties:
+    """The whole map of cursor properties."""
+
+    attach: int
+    seq: int
+    generation: int
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Seek: a new generation that begins at `target`."""
+
+    attach: int
+    seq: int
+    generation: int
+    target: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Make everything durable, commit the closed footer, end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Commit the tombstone, delete the ledgers, end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Continue in a new ledger when it suits: the current one has fewer bookies than it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed, or the daemon has room for `room` more appends."""
+
+    room: int
+
+
+# ---- outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class FooterRead:
+    """The footer and its version, read together; `footer` None and version -1: there is none."""
+
+    token: int
+    footer: Footer | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class FooterReadFailed:
+    """ZooKeeper could not be asked."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FooterUnreadable:
+    """The footer's bytes cannot be trusted, or are newer than this version."""
+
+    token: int
+    reason: str
+    too_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FooterWritten:
+    """The compare-and-set was applied."""
+
+    token: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class FooterBadVersion:
+    """Somebody's write came before: perhaps an earlier try of our own."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class FooterWriteUnknown:
+    """The answer was lost. `reason` is for people."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FooterGone:
+    """A footer that was seen before does not exist."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class FooterTooLarge:
+    """The footer does not fit a znode; nothing was sent."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCreated:
+    """A new ledger, ours to write."""
+
+    token: int
+    ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCreateFailed:
+    """No ledger; trying again is all that can be done."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEnded:
+    """A ledger was recovery-opened or closed: its last entry is final. -1: empty."""
+
+    token: int
+    ledger: int
+    last_entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEndFailed:
+    """Recovery or close did not succeed. `missing`: there is no such ledger."""
+
+    token: int
+    ledger: int
+    missing: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """An entry is acknowledged by its ack quorum."""
+
+    ledger: int
+    entry: int
+    stored_bytes: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFailed:
+    """An entry was refused, fenced, or its answer was lost: the ledger is to be left."""
+
+    ledger: int
+    entry: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRead:
+    """The state that the footer describes, every record checked."""
+
+    token: int
+    state: AckState
+    fell_back: bool
+    bars_fallback: bool
+    delta_bytes: int
+    delta_records: int
+    delta_acks: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChainMissing:
+    """A ledger that the footer names does not exist: perhaps the footer has moved on."""
+
+    token: int
+    ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChainDamaged:
+    """Nothing trustworthy is left; `reason` names ledger and entry."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FooterChanged:
+    """The watch fired, or it is time to look."""
+
+
+Event = (
+    Open
+    | Attach
+    | Detach
+    | Acks
+    | SetLayout
+    | SetProperties
+    | Reset
+    | Close
+    | Delete
+    | Roll
+    | Tick
+    | FooterRead
+    | FooterReadFailed
+    | FooterUnreadable
+    | FooterWritten
+    | FooterBadVersion
+    | FooterWriteUnknown
+    | FooterGone
+    | FooterTooLarge
+    | LedgerCreated
+    | LedgerCreateFailed
+    | LedgerEnded
+    | LedgerEndFailed
+    | Appended
+    | AppendFailed
+    | ChainRead
+    | ChainMissing
+    | ChainDamaged
+    | FooterChanged
+)

@@ -1,0 +1,219 @@
+"""Footer writes that hold the whole answer: reset, inline backstop, inline or sealed close, tombstone (COMMIT rules 5,
+19, 20). Once sent they are decided, never withdrawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core import flushing, rolling, snapshotting
+from cursorkeeper.core.commit import Committed, Purpose
+from cursorkeeper.core.footer import EmptyBase, FooterState, InlineBase
+from cursorkeeper.core.joining import NOTHING
+from cursorkeeper.core.layout import Layout
+from cursorkeeper.core.snapshot_plan import inline_bytes_max, whole_state, whole_state_bytes_estimate
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.table import OPENING, State
+from cursorkeeper.core.values import Delta, LayoutItem, Segment
+from cursorkeeper.core.writer import WriterPhase
+
+if TYPE_CHECKING:
+    from cursorkeeper.core.machine import CursorMachine
+
+
+def on_close(m: CursorMachine, event: ev.Close, now: float) -> None:
+    """No more intake; everything accepted becomes durable, then the closed footer is committed."""
+    if m.state in OPENING:
+        m.wanted_after_opening = event
+        return
+    m.attach = m.attach_waiting = None
+    m.closing = True
+    m.move(State.CLOSING)
+    m.emit_all(m.progress.confirmations())
+
+
+def on_delete(m: CursorMachine, event: ev.Delete, now: float) -> None:
+    """Everything that is still undecided is decided by the tombstone."""
+    if m.state in OPENING:
+        m.wanted_after_opening = event
+        return
+    m.attach = m.attach_waiting = None
+    m.deleting = True
+    m.resets.clear()
+    m.move(State.DELETING)
+
+
+def drive(m: CursorMachine, now: float) -> None:
+    """Sends the footer write whose turn it is."""
+    if m.commit.outstanding is not None:
+        return
+    if m.deleting:
+        tombstone = m.footer(
+            state=FooterState.DELETED, generation=m.generation + 1, base=EmptyBase(m.acks.mark_delete), chain=(), previous=None
+        )
+        m.propose(tombstone, Purpose.DELETE)
+    elif m.resets:
+        _propose_reset(m, m.resets[0])
+    elif m.closing:
+        _drive_close(m)
+    elif m.paused and m.writer.trouble:
+        at = backstop_at_s(m)
+        if at is not None and now >= at:
+            _propose_backstop(m, now)
+
+
+# ---- reset
+
+
+def _propose_reset(m: CursorMachine, reset: ev.Reset) -> None:
+    snapshotting.abort(m)
+    state = Segment(mark_delete=reset.target, cursor_properties=m.acks.cursor_properties, layout=_layout_from(m, reset))
+    if inline_bytes_max(state) > m.limits.inline_state_max_bytes:
+        state = replace(state, layout=())  # it is written with the first delta of the generation instead
+    generation = m.generation + 1
+    m.sequence += 1
+    base = InlineBase(state, m.epoch, generation, m.sequence)
+    m.propose(m.footer(generation=generation, mark_delete=reset.target, base=base, chain=(), previous=None), Purpose.RESET)
+
+
+def _layout_from(m: CursorMachine, reset: ev.Reset) -> tuple[LayoutItem, ...]:
+    return m.acks.layout.items_from(reset.target.ledger)
+
+
+def _reset_done(m: CursorMachine, done: Committed) -> None:
+    reset = m.resets.popleft()
+    own = (m.writer.current.ledger,) if m.writer.current else ()
+    layout = m.acks.layout.items_from(reset.target.ledger)
+    properties = m.acks.cursor_properties
+    state = AckState(reset.target, Layout(layout))
+    state.cursor_properties = properties
+    m.acks = state
+    m.generation = done.after.generation
+    m.base, m.chain, m.previous = done.after.base, (), None
+    m.queue.clear()
+    m.queued.clear()
+    m.pending_acks = m.pending_bytes = 0
+    m.writer.put_back()
+    m.writer.forget()
+    written = done.after.base.state if isinstance(done.after.base, InlineBase) else Segment()
+    m.carried = Delta(layout=() if written.layout == layout else layout)
+    m.cost.delta_bytes = m.cost.records = m.cost.acks = m.cost.snapshot_bytes = 0
+    m.delete_dropped(done, own)
+    m.progress.put_back()
+    following = m.resets[0] if m.resets else None
+    m.emit_all(m.progress.decide_until(following.attach, following.seq) if following else m.progress.decide_all())
+    m.emit(fx.ResetDone(reset.attach, m.generation, reset.target))
+    if not m.resets:
+        deferred, m.deferred = m.deferred, []
+        m.redeliver(deferred)
+
+
+# ---- the whole state in the footer
+
+
+@dataclass(slots=True)
+class Covered:
+    """What an inline footer write that is under way makes durable, and the ledger that was left for it."""
+
+    record: int = 0
+    ledger: int | None = None
+
+
+def _inline_state(m: CursorMachine) -> Segment | None:
+    flushing.absorb(m)
+    if m.inline_refused or whole_state_bytes_estimate(m.acks) > m.limits.inline_state_max_bytes:
+        return None
+    state = whole_state(m.acks)
+    return state if inline_bytes_max(state) <= m.limits.inline_state_max_bytes else None
+
+
+def _propose_inline(m: CursorMachine, state: Segment, kind: FooterState, purpose: Purpose) -> None:
+    """Everything accepted until now is in it. The ledger is left as it is: the committed footer will not name it, and
+    should this write never be applied, the next owner recovers it."""
+    snapshotting.abort(m)
+    current = m.writer.current
+    m.writer.put_back()
+    m.carried = NOTHING
+    m.covered = Covered(m.progress.take().stop - 1, current.ledger if current else None)
+    m.writer.forget()
+    m.sequence += 1
+    base = InlineBase(state, m.epoch, m.generation, m.sequence)
+    m.propose(m.footer(state=kind, base=base, chain=(), previous=None), purpose)
+
+
+def backstop_at_s(m: CursorMachine) -> float | None:
+    """When the inline backstop may be written: BookKeeper is in trouble and acks have waited long enough."""
+    if not m.writer.trouble or m.commit.outstanding is not None or m.inline_refused:
+        return None
+    oldest = m.progress.oldest_unconfirmed_s
+    if oldest is None:
+        return None
+    after = m.inline_at_s + m.limits.inline_backstop_interval_ms / 1000 if m.inline_at_s is not None else 0.0
+    return max(after, oldest + m.limits.bookkeeper_away_ms / 1000)
+
+
+def _propose_backstop(m: CursorMachine, now: float) -> None:
+    m.inline_at_s = now
+    state = _inline_state(m)
+    if state is not None:
+        m.counters.inline_backstops += 1
+        _propose_inline(m, state, FooterState.OPEN, Purpose.INLINE)
+
+
+def _inlined(m: CursorMachine, done: Committed) -> None:
+    """Everything accepted before the write was sent is durable by it."""
+    m.base, m.chain, m.previous = done.after.base, (), None
+    covered, m.covered = m.covered, Covered()
+    m.cost.delta_bytes = m.cost.records = m.cost.acks = m.cost.snapshot_bytes = 0
+    m.emit_all(m.progress.made_durable(covered.record))
+    m.delete_dropped(done, (covered.ledger,) if covered.ledger is not None else ())
+
+
+# ---- close and delete
+
+
+def _drive_close(m: CursorMachine) -> None:
+    state = _inline_state(m)
+    if state is not None:
+        _propose_inline(m, state, FooterState.CLOSED, Purpose.CLOSE)
+        return
+    m.inline_refused = True  # from here on through BookKeeper
+    if m.snapshot is not None:
+        snapshotting.abort(m)
+    if m.queue or m.carried or m.writer.outbox or m.writer.unconfirmed or m.progress.has_unbound:
+        return
+    if m.writer.phase is WriterPhase.OPEN:
+        rolling.leave_planned(m)
+    if m.writer.phase is not WriterPhase.IDLE:
+        return
+    chain = tuple(c for c in m.chain if not rolling.is_hollow(m, c))
+    m.propose(m.footer(state=FooterState.CLOSED, chain=chain), Purpose.CLOSE)
+
+
+def committed(m: CursorMachine, done: Committed, now: float) -> None:
+    """One of this module's writes was applied."""
+    own = (m.writer.current.ledger,) if m.writer.current else ()
+    match done.purpose:
+        case Purpose.RESET:
+            _reset_done(m, done)
+        case Purpose.INLINE:
+            _inlined(m, done)
+        case Purpose.CLOSE:
+            covered = (m.covered.ledger,) if m.covered.ledger is not None else ()
+            m.emit_all(m.progress.decide_all())
+            m.delete_dropped(done, own + covered)
+            m.move(State.CLOSED)
+            m.emit(fx.Ended())
+        case Purpose.DELETE:
+            m.delete_dropped(done, own)
+            m.emit_all(m.progress.decide_all())
+            m.move(State.DELETED)
+            m.emit(fx.Ended())
+        case _:
+            raise AssertionError(f"{done.purpose} is decided elsewhere")
+
+
+HANDLERS: dict[type, Any] = {ev.Close: on_close, ev.Delete: on_delete}

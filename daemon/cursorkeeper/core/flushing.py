@@ -1,0 +1,173 @@
+"""From accepted to in flight: a record is taken at one instant and leaves as one effect; and what its answer means.
+
+Durable = acknowledged by the ack quorum, in a ledger that the committed footer names, in the committed generation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core import rolling, snapshotting
+from cursorkeeper.core.cutting import cut_delta
+from cursorkeeper.core.flush_policy import flush_at
+from cursorkeeper.core.joining import NOTHING, join
+from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
+from cursorkeeper.core.table import LIVE
+from cursorkeeper.core.values import Delta, MarkDeleteProperties, Record, RecordBody, Stamp
+from cursorkeeper.core.writer import Sent
+
+if TYPE_CHECKING:
+    from cursorkeeper.core.machine import CursorMachine
+
+
+def absorb(m: CursorMachine) -> None:
+    """Applies what is queued; what it changed joins `carried`."""
+    if not m.queue:
+        return
+    batches, m.queue = m.queue, []
+    asked = m.pending_acks
+    m.pending_acks = m.pending_bytes = 0
+    m.queued.clear()
+    delta = m.acks.apply(batches)
+    properties = next((b.properties for b in reversed(batches) if b.properties is not None), None)
+    if properties is not None:
+        m.stamp += 1
+        stamped = MarkDeleteProperties(Stamp(m.epoch, m.stamp), dict(properties))
+        m.acks.mark_delete_properties = stamped
+        delta = join([delta, Delta(mark_delete_properties=stamped)])
+    new = sum(map(len, delta.acks.values()))
+    m.counters.new_acks += new
+    m.counters.duplicate_acks += max(0, asked - new - len(delta.partials))
+    m.carried = join([m.carried, delta])
+
+
+def take(m: CursorMachine) -> None:
+    """Everything accepted becomes records in the outbox; its messages are bound to the last of them."""
+    absorb(m)
+    if not m.carried:
+        m.progress.bind_to_newest()
+        m.emit_all(m.progress.confirmations())
+        return
+    delta, m.carried = m.carried, NOTHING
+    parts = cut_delta(delta, m.limits.max_entry_bytes - RECORD_HEADER_BYTES)
+    m.writer.outbox.extend(zip(m.progress.take(len(parts)), parts, strict=True))
+    m.counters.flushes += 1
+
+
+def append(m: CursorMachine, body: RecordBody, record: int | None = None) -> int:
+    """Sends one entry to the current ledger; returns its id."""
+    ledger = m.writer.current
+    assert ledger is not None
+    entry = ledger.next_entry
+    ledger.next_entry += 1
+    m.sequence += 1
+    acks = sum(map(len, body.acks.values())) + len(body.partials) if isinstance(body, Delta) else 0
+    ledger.in_flight.append(Sent(entry, record, acks))
+    m.emit(fx.Append(ledger.ledger, entry, Record(m.name.record_hash, m.epoch, m.generation, m.sequence, body)))
+    m.room -= 1
+    return entry
+
+
+def append_outbox(m: CursorMachine) -> None:
+    """Sends what was taken, as far as the window allows."""
+    while m.writer.outbox and m.room > 0 and m.writer.in_flight < m.limits.appends_in_flight_max:
+        record, delta = m.writer.outbox.popleft()
+        m.writer.unconfirmed[record] = delta
+        append(m, delta, record)
+
+
+def _is_urgent(m: CursorMachine) -> bool:
+    return m.closing or m.attach_waiting is not None or (m.snapshot is not None and m.snapshot.wants_flush)
+
+
+def _flush_at(m: CursorMachine) -> float | None:
+    if not m.writer.is_usable or m.resets or m.deleting:
+        return None
+    if m.writer.outbox:
+        return 0.0 if m.writer.in_flight < m.limits.appends_in_flight_max else None
+    urgent = _is_urgent(m)
+    oldest = m.progress.oldest_unbound_s
+    if oldest is None and urgent and (m.queue or m.carried):
+        oldest = 0.0
+    return flush_at(
+        m.limits,
+        pending_acks=m.pending_acks,
+        pending_bytes=m.pending_bytes,
+        oldest_s=oldest,
+        in_flight=m.writer.in_flight,
+        urgent=urgent or bool(m.carried),
+    )
+
+
+def drive(m: CursorMachine, now: float) -> None:
+    """Flushes when the policy says so and the daemon has room; answers a waiting handle when all is durable."""
+    if m.writer.is_usable and not m.resets and not m.deleting and m.room > 0:
+        append_outbox(m)
+        due = _flush_at(m)
+        if due is not None and due <= now and not m.writer.outbox:
+            take(m)
+            append_outbox(m)
+        snapshotting.write(m, now)
+    _settle_without_writing(m)
+    if m.attach_waiting is not None and m.state in LIVE and m.progress.is_clear and not m.queue and not m.resets:
+        m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
+        m.emit(fx.StreamState(m.attach))
+
+
+def _settle_without_writing(m: CursorMachine) -> None:
+    """Messages that changed nothing need no ledger: they bind to the newest record, durable or not."""
+    if m.writer.is_usable or m.resets or not m.progress.has_unbound:
+        return
+    absorb(m)
+    if not m.carried and not m.writer.outbox:
+        m.progress.bind_to_newest()
+        m.emit_all(m.progress.confirmations())
+
+
+def wake_at_s(m: CursorMachine) -> float | None:
+    """When `drive` has something to do, given room."""
+    times = [t for t in (_flush_at(m), snapshotting.write_at_s(m)) if t is not None]
+    return min(times) if times else None
+
+
+def on_appended(m: CursorMachine, event: ev.Appended, now: float) -> None:
+    """An entry is acknowledged. Answers come in order; those of a ledger that was left are late."""
+    ledger = m.writer.current
+    if ledger is None or ledger.ledger != event.ledger or not ledger.in_flight or ledger.in_flight[0].entry != event.entry:
+        m.counters.late_events += 1
+        return
+    sent = ledger.in_flight.popleft()
+    ledger.stored_bytes += event.stored_bytes
+    if event.entry == 0:
+        ledger.first_acked = True
+    if sent.record is not None:
+        ledger.acked_record = sent.record
+        m.cost.add(event.stored_bytes, sent.acks)
+        m.counters.flushed_bytes += event.stored_bytes
+    else:
+        snapshotting.on_part_appended(m, event)
+    confirm(m)
+
+
+def confirm(m: CursorMachine) -> None:
+    """Durable follows what is acknowledged, once the footer names the ledger."""
+    ledger = m.writer.current
+    if ledger is None or not ledger.named or ledger.acked_record is None or ledger.acked_record <= m.progress.durable:
+        return
+    for record in range(m.progress.durable + 1, ledger.acked_record + 1):
+        m.writer.unconfirmed.pop(record, None)
+    m.emit_all(m.progress.made_durable(ledger.acked_record))
+
+
+def on_append_failed(m: CursorMachine, event: ev.AppendFailed, now: float) -> None:
+    """Refused, fenced or unknown: leave the ledger."""
+    ledger = m.writer.current
+    if ledger is None or ledger.ledger != event.ledger:
+        m.counters.late_events += 1
+        return
+    rolling.fail(m, event.reason)
+
+
+HANDLERS: dict[type, Any] = {ev.Appended: on_appended, ev.AppendFailed: on_append_failed}

@@ -1,0 +1,164 @@
+"""Messages of the source: checked on arrival, kept whole or refused whole. Kept is accepted.
+
+A bad message refuses its handle, never the cursor: what was accepted before stays and becomes durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.flushing import absorb
+from cursorkeeper.core.joining import join
+from cursorkeeper.core.table import LIVE
+from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, Stamp
+
+if TYPE_CHECKING:
+    from cursorkeeper.core.machine import CursorMachine
+
+DEFERRED_MAX = 1_000
+CONTROL_BYTES = 0
+"""Control messages cost no credit: there are few, and each is bounded by the stream's message limit."""
+
+
+def on_attach(m: CursorMachine, event: ev.Attach, now: float) -> None:
+    """A handle wants the state; it gets it when everything accepted is durable (see `flushing.drive`)."""
+    m.attach, m.attach_waiting, m.last_seq = None, event.attach, 0
+    m.attach_layout = event.layout
+    if m.state in LIVE:
+        take_layout(m, event.attach, event.layout)
+
+
+def take_layout(m: CursorMachine, attach: int, run: tuple[LayoutItem, ...]) -> None:
+    """The layout that came with OpenCursor; a wrong one refuses the handle."""
+    if not run:
+        return
+    absorb(m)
+    try:
+        m.check.layout(run, m.acks)
+    except RefusedError as e:
+        m.attach_waiting = None
+        m.emit(fx.RefuseHandle(attach, e.code, e.message, e.remedy))
+        return
+    m.carried = join([m.carried, m.acks.apply_layout(run)])
+
+
+def on_detach(m: CursorMachine, event: ev.Detach, now: float) -> None:
+    """The handle is gone. Its unconfirmed messages stay accepted; nobody waits for their confirmation."""
+    if m.attach == event.attach:
+        m.attach = None
+    if m.attach_waiting == event.attach:
+        m.attach_waiting = None
+
+
+def _admit(m: CursorMachine, attach: int, seq: int, generation: int) -> bool:
+    """Whether a message of this handle counts. Raises RefusedError."""
+    if attach != m.attach or m.state not in LIVE:
+        m.counters.late_events += 1
+        return False
+    if seq <= m.last_seq:
+        raise RefusedError(Refusal.SEQ_NOT_GROWING, m.name.display, f"seq {seq} after {m.last_seq}", "number messages upwards per handle")
+    if generation > m.generation:
+        raise RefusedError(
+            Refusal.WRONG_GENERATION,
+            m.name.display,
+            f"generation {generation}, the cursor is in {m.generation}",
+            "use the generation of Opened or ResetDone",
+        )
+    m.last_seq = seq
+    return True
+
+
+def _refuse_handle(m: CursorMachine, attach: int, error: RefusedError) -> None:
+    m.attach = None
+    m.emit(fx.RefuseHandle(attach, error.code, error.message, error.remedy))
+
+
+def on_acks(m: CursorMachine, event: ev.Acks, now: float) -> None:
+    """One batch."""
+    batch = event.batch
+    try:
+        if not _admit(m, event.attach, batch.seq, batch.generation):
+            return
+        if batch.generation < m.generation or m.resets:
+            # of a generation that is over, or will be: dropped, and decided with what comes after it
+            m.counters.dropped_batches += 1
+        else:
+            m.check.batch(batch, m.acks, m.queued)
+            m.queue.append(batch)
+            m.pending_acks += batch.acks
+            m.pending_bytes += batch.size_bytes
+            m.counters.accepted_acks += batch.acks
+    except RefusedError as e:
+        _refuse_handle(m, event.attach, e)
+        return
+    m.progress.accept(event.attach, batch.seq, batch.size_bytes, now)
+
+
+def on_set_layout(m: CursorMachine, event: ev.SetLayout, now: float) -> None:
+    """What is queued is applied first: a count must not contradict an accepted ack."""
+    try:
+        if m.resets and event.attach == m.attach:
+            _defer(m, event)
+            return
+        if not _admit(m, event.attach, event.seq, event.generation):
+            return
+        absorb(m)
+        m.check.layout(event.run, m.acks)
+        m.carried = join([m.carried, m.acks.apply_layout(event.run)])
+    except RefusedError as e:
+        _refuse_handle(m, event.attach, e)
+        return
+    m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
+
+
+def on_set_properties(m: CursorMachine, event: ev.SetProperties, now: float) -> None:
+    """The whole map of cursor properties is replaced."""
+    try:
+        if m.resets and event.attach == m.attach:
+            _defer(m, event)
+            return
+        if not _admit(m, event.attach, event.seq, event.generation):
+            return
+        m.check.cursor_properties(event.values)
+    except RefusedError as e:
+        _refuse_handle(m, event.attach, e)
+        return
+    m.stamp += 1
+    properties = CursorProperties(Stamp(m.epoch, m.stamp), dict(event.values))
+    m.acks.cursor_properties = properties
+    m.carried = join([m.carried, Delta(cursor_properties=properties)])
+    m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
+
+
+def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
+    """Seek. Decided once its footer write is sent; see `finishing`."""
+    try:
+        if not _admit(m, event.attach, event.seq, event.generation):
+            return
+        m.check.reset_target(event.target, m.acks)
+        if len(m.resets) >= DEFERRED_MAX:
+            raise RefusedError(Refusal.BAD_MESSAGE, m.name.display, "too many resets at once", "wait for ResetDone")
+    except RefusedError as e:
+        _refuse_handle(m, event.attach, e)
+        return
+    m.resets.append(event)
+    m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
+
+
+def _defer(m: CursorMachine, event: ev.SetLayout | ev.SetProperties) -> None:
+    if len(m.deferred) >= DEFERRED_MAX:
+        raise RefusedError(Refusal.BAD_MESSAGE, m.name.display, "too many messages while a reset is under way", "wait for ResetDone")
+    m.deferred.append(event)
+
+
+HANDLERS: dict[type, Any] = {
+    ev.Attach: on_attach,
+    ev.Detach: on_detach,
+    ev.Acks: on_acks,
+    ev.SetLayout: on_set_layout,
+    ev.SetProperties: on_set_properties,
+    ev.Reset: on_reset,
+}

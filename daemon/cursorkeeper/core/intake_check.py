@@ -1,0 +1,224 @@
+"""Arrival validates: everything that can be wrong with a message is found here, before anything is kept.
+
+A batch is kept whole or refused whole. Batches that were kept but not yet applied count too: what they said of high
+waters and batch sizes is remembered in `Queued` until the flush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from cursorkeeper.core.batch import AckBatch, LedgerColumns
+from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.layout import LayoutContradiction
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import LayoutItem, LayoutState, Partial, PartialKey
+
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Queued:
+    """What batches that are kept but not applied yet have said."""
+
+    high_water: dict[int, int] = field(default_factory=dict)
+    batch_sizes: dict[PartialKey, int] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """They were applied."""
+        self.high_water.clear()
+        self.batch_sizes.clear()
+
+
+class IntakeCheck:
+    """Checks messages against one cursor's state. `cursor` is its name, for the errors."""
+
+    def __init__(self, cursor: str, limits: Limits) -> None:
+        self._cursor, self._limits = cursor, limits
+
+    def _refuse(self, code: Refusal, message: str, remedy: str) -> RefusedError:
+        return RefusedError(code, self._cursor, message, remedy)
+
+    def batch(self, batch: AckBatch, state: AckState, queued: Queued) -> None:
+        """Raises RefusedError, or records in `queued` what was accepted."""
+        if batch.mark_delete is not None:
+            self.position(batch.mark_delete, state)
+        heights: dict[int, int] = {}
+        sizes: dict[PartialKey, int] = {}
+        for columns in batch.ledgers:
+            highest = self._highest(columns)
+            if highest < 0:
+                continue
+            self._ledger_and_entry(columns.ledger, highest, state, queued)
+            heights[columns.ledger] = max(highest + 1, heights.get(columns.ledger, 0))
+            for entry, partial in columns.partials:
+                self._partial(PartialKey(columns.ledger, entry), partial, state, queued, sizes)
+        if batch.properties is not None:
+            self.mark_delete_properties(batch.properties)
+        for ledger, height in heights.items():
+            queued.high_water[ledger] = max(height, queued.high_water.get(ledger, 0))
+        queued.batch_sizes.update(sizes)
+
+    def _highest(self, columns: LedgerColumns) -> int:
+        highest = -1
+        if columns.entries.size:
+            highest = int(columns.entries.max())
+        if columns.ranges.size:
+            if columns.ranges.size % 2:
+                raise self._refuse(Refusal.BAD_MESSAGE, "ranges holds an odd number of values", "send first, last pairs")
+            firsts, lasts = columns.ranges[0::2], columns.ranges[1::2]
+            if bool(np.any(firsts > lasts)):
+                raise self._refuse(Refusal.BAD_MESSAGE, "a range ends before it begins", "send first <= last")
+            highest = max(highest, int(lasts.max()))
+        if columns.bitmap:
+            highest = max(highest, columns.bitmap.max())
+        if columns.partials:
+            highest = max(highest, max(e for e, _ in columns.partials))
+        return highest
+
+    def _ledger_and_entry(self, ledger: int, highest: int, state: AckState, queued: Queued) -> None:
+        if not 0 <= ledger <= LEDGER_ID_MAX:
+            raise self._refuse(Refusal.POSITION_OUT_OF_RANGE, f"ledger id {ledger} is out of range", "send ids of 0 to 2^63-1")
+        if highest > ENTRY_ID_MAX:
+            raise self._refuse(Refusal.POSITION_OUT_OF_RANGE, f"entry id {highest} is out of range", "send entry ids below 2^32")
+        if ledger < state.mark_delete.ledger:
+            return  # a duplicate
+        item = self._known(ledger, state)
+        if item is not None and item.state is LayoutState.TRIMMED:
+            return
+        if item is not None and item.state is LayoutState.CLOSED:
+            if highest >= item.entries:
+                raise self._refuse(
+                    Refusal.POSITION_OUT_OF_RANGE,
+                    f"entry {ledger}:{highest} does not exist: the ledger was closed with {item.entries} entries",
+                    "check the ack, or the layout that was sent",
+                )
+            return
+        acks = state.ledgers.get(ledger)
+        known = max(acks.high_water if acks else 0, queued.high_water.get(ledger, 0))
+        if highest > known + self._limits.open_ledger_span_max:
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE,
+                f"entry {ledger}:{highest} is more than {self._limits.open_ledger_span_max} above the highest known entry {known - 1}",
+                "check the entry id, or raise open_ledger_span_max",
+            )
+
+    def _known(self, ledger: int, state: AckState) -> LayoutItem | None:
+        item = state.layout.get(ledger)
+        if item is None and len(state.layout) and ledger != state.mark_delete.ledger:
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE,
+                f"ledger {ledger} is not in the layout ({state.layout.first}..{state.layout.last})",
+                "send Layout with the new ledgers before their acks",
+            )
+        return item
+
+    def _partial(self, key: PartialKey, partial: Partial, state: AckState, queued: Queued, sizes: dict[PartialKey, int]) -> None:
+        where = f"the batch at {key.ledger}:{key.entry}"
+        if partial.batch_size > self._limits.batch_size_max:
+            raise self._refuse(
+                Refusal.BATCH_CONTRADICTS,
+                f"{where} has {partial.batch_size} messages, {self._limits.batch_size_max} are allowed",
+                "raise batch_size_max if such batches exist",
+            )
+        if partial.missing and partial.missing.max() >= (partial.batch_size or self._limits.batch_size_max):
+            raise self._refuse(
+                Refusal.BATCH_CONTRADICTS,
+                f"{where} has no index {partial.missing.max()} (batch size {partial.batch_size})",
+                "check the ack set against the batch size",
+            )
+        if partial.batch_size == 0:
+            return
+        known = state.partial(*key)
+        for earlier in (known.batch_size if known else 0, queued.batch_sizes.get(key, 0), sizes.get(key, 0)):
+            if earlier and earlier != partial.batch_size:
+                raise self._refuse(
+                    Refusal.BATCH_CONTRADICTS,
+                    f"{where} had {earlier} messages and now has {partial.batch_size}",
+                    "check the batch size that the source sends",
+                )
+        sizes[key] = partial.batch_size
+
+    def position(self, position: Position, state: AckState) -> None:
+        """A mark-delete, start or reset target: -1 is legal; beyond the layout is not."""
+        ledger, entry = position
+        if entry < BEFORE_FIRST or not 0 <= ledger <= LEDGER_ID_MAX or entry > ENTRY_ID_MAX:
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE, f"position {position} is out of range", "send an existing entry, or -1 for before the first"
+            )
+        if position <= state.mark_delete:
+            return
+        item = self._known(ledger, state)
+        if item is not None and item.state is LayoutState.CLOSED and entry >= item.entries:
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE,
+                f"position {position} does not exist: the ledger was closed with {item.entries} entries",
+                "check the position, or the layout that was sent",
+            )
+        if item is None or item.state is LayoutState.OPEN:
+            acks = state.ledgers.get(ledger)
+            if entry > (acks.high_water if acks else 0) + self._limits.open_ledger_span_max:
+                raise self._refuse(
+                    Refusal.POSITION_OUT_OF_RANGE,
+                    f"position {position} is more than {self._limits.open_ledger_span_max} above the highest known entry",
+                    "check the entry id, or raise open_ledger_span_max",
+                )
+
+    def reset_target(self, target: Position, state: AckState) -> None:
+        """A seek may go anywhere in the known layout, and before it: the source knows what it still has."""
+        if target.entry < BEFORE_FIRST or not 0 <= target.ledger <= LEDGER_ID_MAX or target.entry > ENTRY_ID_MAX:
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE,
+                f"reset target {target} is out of range",
+                "send an existing entry, or -1 for before the first",
+            )
+        item = state.layout.get(target.ledger)
+        beyond = state.layout.last is not None and target.ledger > state.layout.last
+        if beyond or (item is not None and item.state is LayoutState.CLOSED and target.entry >= item.entries):
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE, f"reset target {target} does not exist", "check the target, or send Layout first"
+            )
+
+    def layout(self, run: Sequence[LayoutItem], state: AckState) -> None:
+        """A layout run. The queue must have been applied before: a count must not lie at or below an accepted ack."""
+        try:
+            state.layout.check(run, self._limits.layout_ledgers_max)
+        except LayoutContradiction as e:
+            raise self._refuse(
+                Refusal.LAYOUT_CONTRADICTS, str(e), "send the topic's ledgers from the mark-delete ledger on, none left out"
+            ) from e
+        for item in run:
+            if item.state is not LayoutState.CLOSED:
+                continue
+            acks = state.ledgers.get(item.ledger)
+            highest = acks.high_water - 1 if acks else -1
+            if item.ledger == state.mark_delete.ledger:
+                highest = max(highest, state.mark_delete.entry)
+            if highest >= item.entries:
+                raise self._refuse(
+                    Refusal.LAYOUT_CONTRADICTS,
+                    f"ledger {item.ledger} is said to have {item.entries} entries, but entry {highest} was acked",
+                    "check the entry count of the closed ledger",
+                )
+
+    def mark_delete_properties(self, values: Mapping[str, int]) -> None:
+        """String to int64, at most `mark_delete_properties_bytes_max` in all."""
+        size = 0
+        for key, value in values.items():
+            if not INT64_MIN <= value <= INT64_MAX:
+                raise self._refuse(Refusal.BAD_MESSAGE, f"property {key!r} is not an int64", "send numbers of 64 bits")
+            size += len(key.encode()) + 12
+        self._properties_size(size, self._limits.mark_delete_properties_bytes_max, "mark-delete properties")
+
+    def cursor_properties(self, values: Mapping[str, str]) -> None:
+        """String to string, at most `cursor_properties_bytes_max` in all."""
+        size = sum(len(k.encode()) + len(v.encode()) + 6 for k, v in values.items())
+        self._properties_size(size, self._limits.cursor_properties_bytes_max, "cursor properties")
+
+    def _properties_size(self, size: int, limit: int, what: str) -> None:
+        if size > limit:
+            raise self._refuse(Refusal.TOO_LARGE, f"the {what} take {size} bytes, {limit} are allowed", "send fewer or smaller properties")

@@ -1,0 +1,73 @@
+"""Joining deltas that were taken and are not durable yet (DECISIONS 1): they are values, kept until durable.
+
+The join is the format's: union, maximum, intersection of what is missing, later stamp. It never asks the state: holes
+were cleared when the delta was taken, and filtering by them would lose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.state import newer
+from cursorkeeper.core.values import Delta, LayoutItem, Partial, PartialKey
+from pyroaring import BitMap
+
+NOTHING = Delta()
+
+
+def join(deltas: Iterable[Delta]) -> Delta:
+    """All of them as one. The arguments stay as they are."""
+    parts = [d for d in deltas if d]
+    if not parts:
+        return NOTHING
+    if len(parts) == 1:
+        return parts[0]
+    mark_delete = max((d.mark_delete for d in parts if d.mark_delete is not None), default=None)
+    md_properties = cursor_properties = None
+    layout: dict[int, LayoutItem] = {}
+    acks: dict[int, BitMap] = {}
+    partials: dict[PartialKey, Partial] = {}
+    for delta in parts:
+        md_properties = newer(md_properties, delta.mark_delete_properties)
+        cursor_properties = newer(cursor_properties, delta.cursor_properties)
+        for item in delta.layout:
+            known = layout.get(item.ledger)
+            if known is None or known.state < item.state:
+                layout[item.ledger] = item
+        for ledger, entries in delta.acks.items():
+            before = acks.get(ledger)
+            acks[ledger] = entries if before is None else before | entries
+        for key, partial in delta.partials.items():
+            before_partial = partials.get(key)
+            partials[key] = partial if before_partial is None else before_partial.joined(partial)
+    completed = [k for k, p in partials.items() if not p.missing]
+    for key in completed:
+        acks[key.ledger] = acks.get(key.ledger, BitMap()) | BitMap([key.entry])
+    return Delta(
+        mark_delete,
+        md_properties,
+        cursor_properties,
+        tuple(layout[i] for i in sorted(layout)),
+        _above(mark_delete, acks),
+        {k: p for k, p in sorted(partials.items()) if p.missing and not _is_acked(k, mark_delete, acks)},
+    )
+
+
+def _is_acked(key: PartialKey, mark_delete: Position | None, acks: dict[int, BitMap]) -> bool:
+    return (mark_delete is not None and Position(*key) <= mark_delete) or key.entry in acks.get(key.ledger, ())
+
+
+def _above(mark_delete: Position | None, acks: dict[int, BitMap]) -> dict[int, BitMap]:
+    if mark_delete is None:
+        return acks
+    out = {ledger: entries for ledger, entries in acks.items() if ledger >= mark_delete.ledger}
+    own = out.get(mark_delete.ledger)
+    if own is not None and mark_delete.entry >= 0 and own.min() <= mark_delete.entry:
+        rest = own.copy()
+        rest.remove_range(0, mark_delete.entry + 1)
+        if rest:
+            out[mark_delete.ledger] = rest
+        else:
+            del out[mark_delete.ledger]
+    return out

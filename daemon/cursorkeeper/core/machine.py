@@ -1,0 +1,281 @@
+"""The cursor machine: one cursor's whole behaviour as `step(event, now) -> effects`. No I/O, no clock, no random.
+
+This file owns the data of a cursor and the dispatch of events; what an event does is in the module of its theme:
+`opening` (claim, fence, read), `intake` (acks and control messages), `flushing`, `rolling` (ledgers), `snapshotting`,
+`finishing` (reset, inline, close, delete). After every event `_drive` looks at the whole and starts whatever is
+possible now: handlers record what happened, they do not chain into each other.
+
+Invariants: `progress.durable <= in flight <= accepted`; one footer write at a time; nothing is appended to a ledger
+that was left; nothing is confirmed that a committed footer does not lead to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core import finishing, flushing, intake, opening, rolling, snapshotting
+from cursorkeeper.core.batch import AckBatch
+from cursorkeeper.core.bitmaps import count_runs
+from cursorkeeper.core.commit import Committed, FooterCommit, Purpose
+from cursorkeeper.core.errors import Refusal
+from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, FooterState, Previous, Stats
+from cursorkeeper.core.intake_check import IntakeCheck, Queued
+from cursorkeeper.core.joining import NOTHING
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import FIRST
+from cursorkeeper.core.progress import Progress
+from cursorkeeper.core.snapshot_policy import ReplayCost
+from cursorkeeper.core.snapshotting import SnapshotRun
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.table import ENDED, LIVE, OPENING, OWNING, State, check_move, is_handled
+from cursorkeeper.core.values import Delta, LayoutItem
+from cursorkeeper.core.writer import LedgerWriter
+
+_STATS_HOLES_MAX = 1_000_000
+
+
+@dataclass(slots=True)
+class Counters:
+    """Of this machine's life; for metrics and `Get`."""
+
+    accepted_acks: int = 0
+    new_acks: int = 0
+    duplicate_acks: int = 0
+    dropped_batches: int = 0
+    flushes: int = 0
+    flushed_bytes: int = 0
+    snapshots: int = 0
+    snapshots_aborted: int = 0
+    rolls: int = 0
+    late_events: int = 0
+    inline_backstops: int = 0
+
+
+class CursorMachine:
+    """One cursor, from one claim to its end. A deposed or closed machine is thrown away; reopening makes a new one.
+
+    `writer` is a nonce of this claim attempt; `jitter` in [-0.1, 0.1] spreads snapshots. Both come from outside.
+    """
+
+    def __init__(self, name: CursorName, limits: Limits, writer: str, jitter: float = 0.0) -> None:
+        self.name, self.limits, self.writer_id, self.jitter = name, limits, writer, jitter
+        self.state = State.CLOSED
+        self.check = IntakeCheck(name.display, limits)
+        self.counters = Counters()
+        self.commit = FooterCommit(limits.retry_min_ms / 1000, limits.retry_max_ms / 1000)
+        self.progress = Progress()
+        self.writer = LedgerWriter()
+        self.cost = ReplayCost()
+        self.opening = opening.OpeningRun()
+        self.snapshot: SnapshotRun | None = None
+
+        self.acks = AckState()
+        self.epoch = 0
+        self.generation = 1
+        self.write = 0
+        self.sequence = 0
+        self.stamp = 0
+        # what the next footer will say; the committed one is in `commit`
+        self.base: Base = EmptyBase(FIRST)
+        self.chain: tuple[ChainLedger, ...] = ()
+        self.previous: Previous | None = None
+
+        self.queue: list[AckBatch] = []
+        self.pending_acks = 0
+        self.pending_bytes = 0
+        self.queued = Queued()
+        self.carried: Delta = NOTHING
+        self.attach: int | None = None
+        self.attach_waiting: int | None = None
+        self.attach_layout: tuple[LayoutItem, ...] = ()
+        self.last_seq = 0
+        self.resets: deque[ev.Reset] = deque()
+        self.deferred: list[ev.Event] = []
+        self.closing = False
+        self.wanted_after_opening: ev.Event | None = None
+        """A close or delete that came too early."""
+        self.deleting = False
+        self.paused = False
+        self.waiting_for = ""
+        self.inline_at_s: float | None = None
+        self.inline_refused = False
+        self.covered = finishing.Covered()
+        self.check_token = 0
+
+        self.now = 0.0
+        self.room = 0
+        self._tokens = 0
+        self._out: list[fx.Effect] = []
+
+    # ---- the one way in
+
+    def step(self, event: ev.Event, now: float) -> list[fx.Effect]:
+        """What must be done because of this event, in order. `now`: seconds of any monotonic clock."""
+        self._out = []
+        self.now = now
+        self.room = event.room if isinstance(event, ev.Tick) else 0
+        if is_handled(self.state, event):
+            HANDLERS[type(event)](self, event, now)
+        else:
+            self.counters.late_events += 1
+            self._late(event)
+        self._drive(now)
+        return self._out
+
+    def _late(self, event: ev.Event) -> None:
+        """A message for a cursor on its way out gets no answer of its own: the end is the answer."""
+
+    def _drive(self, now: float) -> None:
+        again = self.commit.on_time(now, self.next_token_if_due(now))
+        if again is not None:
+            self.emit(again)
+        if self.state in OPENING:
+            opening.drive(self, now)
+        if self.state in OWNING:
+            finishing.drive(self, now)
+            snapshotting.drive(self, now)
+            rolling.drive(self, now)
+            flushing.drive(self, now)
+            self._watch_progress(now)
+
+    def _watch_progress(self, now: float) -> None:
+        """Acks that wait too long pause the source; the state says so."""
+        if self.state not in LIVE:
+            return
+        oldest = self.progress.oldest_unconfirmed_s
+        stuck = oldest is not None and now - oldest >= self.limits.bookkeeper_away_ms / 1000
+        if stuck and not self.paused:
+            self.paused = True
+            self.move(State.NOT_PERSISTABLE)
+            self.emit(fx.Pause(self.writer.trouble or self.waiting_for or "acks are not durable yet"))
+        elif self.paused and not stuck:
+            self.paused = False
+            self.move(rolling.live_state(self))
+            self.emit(fx.Resume())
+        elif not self.paused:
+            self.move(rolling.live_state(self))
+
+    @property
+    def wake_at_s(self) -> float | None:
+        """When the machine wants a Tick at the latest; None: nothing to wait for."""
+        times = [self.commit.retry_at_s, self.writer.retry_at_s]
+        if self.state in OPENING:
+            times.append(opening.wake_at_s(self))
+        if self.state in OWNING:
+            times.append(flushing.wake_at_s(self))
+            oldest = self.progress.oldest_unconfirmed_s
+            if oldest is not None and self.state in LIVE:
+                if not self.paused:
+                    times.append(oldest + self.limits.bookkeeper_away_ms / 1000)
+                else:
+                    times.append(finishing.backstop_at_s(self))
+        known = [t for t in times if t is not None]
+        return min(known) if known else None
+
+    # ---- shared by the themes
+
+    def emit(self, effect: fx.Effect) -> None:
+        """One more thing to do."""
+        self._out.append(effect)
+
+    def emit_all(self, effects: list[fx.Effect]) -> None:
+        """Several more, in order."""
+        self._out.extend(effects)
+
+    def move(self, state: State) -> None:
+        """Change state, by the table only."""
+        check_move(self.state, state)
+        self.state = state
+
+    def token(self) -> int:
+        """A new attempt's number."""
+        self._tokens += 1
+        return self._tokens
+
+    def next_token_if_due(self, now: float) -> int:
+        """A token for a repetition, only drawn when one is due (so that numbers do not depend on idle ticks)."""
+        due = self.commit.retry_at_s
+        return self.token() if due is not None and now >= due else 0
+
+    def refuse(self, code: Refusal, message: str, remedy: str) -> None:
+        """The cursor cannot go on; it is left as it is on disk."""
+        self.move(State.REFUSED)
+        self.emit(fx.Refuse(code, message, remedy))
+        self.emit(fx.Ended())
+
+    def depose(self, epoch: int) -> None:
+        """A higher epoch exists: final. No footer write, no append, no deletion."""
+        self.move(State.DEPOSED)
+        self.emit(fx.Ended(epoch))
+
+    def footer(self, **changes: object) -> Footer:
+        """The next footer: what we know now, with changes. Draws the next write number."""
+        self.write += 1
+        committed = self.commit.committed
+        base = Footer(
+            topic=self.name.topic,
+            subscription=self.name.subscription,
+            state=FooterState.OPEN,
+            epoch=self.epoch,
+            writer=self.writer_id,
+            write=self.write,
+            generation=self.generation,
+            mark_delete=self.acks.mark_delete,
+            base=self.base,
+            chain=self.chain,
+            previous=self.previous,
+            stats=self.stats(),
+            extra=committed.extra if committed else {},
+        )
+        return replace(base, **changes)  # type: ignore[arg-type]
+
+    def stats(self) -> Stats:
+        """Of this moment."""
+        holes = self.acks.hole_count
+        runs = sum(count_runs(a.holes) for a in self.acks.ledgers.values()) if holes <= _STATS_HOLES_MAX else 0
+        return Stats(len(self.acks.ledgers), self.acks.span, holes, runs, self.acks.partial_count, self.cost.delta_bytes)
+
+    def propose(self, footer: Footer, purpose: Purpose) -> None:
+        """Send a footer write."""
+        self.emit(self.commit.propose(footer, purpose, self.token()))
+
+    def end_ledger(self, ledger: int, last_entry: int) -> None:
+        """What recovery or close answered goes into the next footer."""
+
+        def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
+            return tuple(ChainLedger(ledger, last_entry) if c.ledger == ledger else c for c in chain)
+
+        self.chain = mend(self.chain)
+        if self.previous is not None:
+            self.previous = replace(self.previous, chain=mend(self.previous.chain))
+
+    def delete_dropped(self, done: Committed, extra: tuple[int, ...] = ()) -> None:
+        """Ledgers that the footer named and, now that its answer is known, names no more."""
+        before = done.before.named_ledgers() if done.before else frozenset()
+        gone = tuple(sorted((before | set(extra)) - done.after.named_ledgers()))
+        if gone:
+            self.emit(fx.DeleteLedgers(gone))
+
+    def redeliver(self, late: list[ev.Event]) -> None:
+        """Messages that waited for a reset, in their order."""
+        for event in late:
+            HANDLERS[type(event)](self, event, self.now)
+
+    @property
+    def is_ended(self) -> bool:
+        """Nothing will come of this machine any more."""
+        return self.state in ENDED or (self.state is State.CLOSED and self._tokens > 0)
+
+
+HANDLERS = {
+    **opening.HANDLERS,
+    **intake.HANDLERS,
+    **flushing.HANDLERS,
+    **rolling.HANDLERS,
+    **finishing.HANDLERS,
+    ev.Tick: lambda _m, _e, _now: None,
+}

@@ -1,0 +1,428 @@
+"""Becoming the owner: read the footer, claim it (compare-and-set of epoch + 1), recovery-open every chain ledger
+without a recorded end, then read (COMMIT rule 6). Also the footer's answers in general, because whose write is there
+decides who we are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core import finishing, intake, rolling, snapshotting
+from cursorkeeper.core.commit import Committed, Decision, Lost, Purpose
+from cursorkeeper.core.errors import Refusal
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase
+from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, Position
+from cursorkeeper.core.table import OWNING, State
+from cursorkeeper.core.values import CursorProperties, Segment, Stamp
+from cursorkeeper.core.writer import WriterPhase
+
+if TYPE_CHECKING:
+    from cursorkeeper.core.machine import CursorMachine
+
+OPEN_ELSEWHERE_REMEDY = "close it there, or open it with takeover"
+
+
+@dataclass(slots=True)
+class OpeningRun:
+    """One way from CLAIMING to READY; begins again from the read when a claim is lost."""
+
+    request: ev.Open = field(default_factory=ev.Open)
+    token: int = 0
+    reading_footer: bool = False
+    retry_at_s: float | None = None
+    tries: int = 0
+    fencing: dict[int, int] = field(default_factory=dict)
+    """Ledger -> token of the recovery that is on its way."""
+    fence_retry_at_s: dict[int, float] = field(default_factory=dict)
+    suspect: Footer | None = None
+    """A named ledger was missing under this footer: refuse only if it is still the same after a sync."""
+
+
+def on_open(m: CursorMachine, event: ev.Open, now: float) -> None:
+    """CLOSED -> CLAIMING."""
+    m.opening = OpeningRun(request=event)
+    m.deleting = event.for_delete
+    m.move(State.CLAIMING)
+    _read_footer(m, sync=False)
+
+
+def _read_footer(m: CursorMachine, *, sync: bool) -> None:
+    o = m.opening
+    o.token, o.reading_footer, o.retry_at_s = m.token(), True, None
+    m.waiting_for = "ZooKeeper: reading the footer"
+    m.emit(fx.ReadFooter(o.token, sync))
+
+
+def on_footer_read(m: CursorMachine, event: ev.FooterRead, now: float) -> None:
+    """An answer to the claim's read, to a BadVersion's question, to the roll's check, or to the slow poll."""
+    if m.commit.is_waiting_for(event.token):
+        decide(m, m.commit.on_read(event.footer, event.version), now)
+    elif event.token == m.opening.token and m.opening.reading_footer:
+        m.opening.reading_footer = False
+        _claim(m, event)
+    elif event.token == m.writer.token and m.writer.phase is WriterPhase.CHECKING:
+        if _still_ours(m, event.footer):
+            rolling.recover_own(m)
+    elif event.token == m.check_token:
+        m.check_token = 0
+        _still_ours(m, event.footer)
+
+
+def _still_ours(m: CursorMachine, footer: Footer | None) -> bool:
+    if footer is None:
+        _footer_lost(m)
+        return False
+    if footer.epoch > m.epoch or (footer.epoch == m.epoch and footer.writer != m.writer_id):
+        m.depose(footer.epoch)
+        return False
+    return True
+
+
+def _footer_lost(m: CursorMachine) -> None:
+    m.refuse(
+        Refusal.FOOTER_LOST,
+        "its footer was in ZooKeeper and is gone",
+        "find out who removed the znode; the ledgers still exist and name this cursor in their custom metadata",
+    )
+
+
+def on_footer_read_failed(m: CursorMachine, event: ev.FooterReadFailed, now: float) -> None:
+    """ZooKeeper is away: ask again later."""
+    if m.commit.is_waiting_for(event.token):
+        m.commit.on_read_failed(now)
+        m.waiting_for = f"ZooKeeper: {event.reason}"
+    elif event.token == m.opening.token and m.opening.reading_footer:
+        m.opening.retry_at_s = now + _delay(m, m.opening.tries)
+        m.opening.tries += 1
+        m.waiting_for = f"ZooKeeper: {event.reason}"
+    elif event.token == m.writer.token and m.writer.phase is WriterPhase.CHECKING:
+        rolling.check_failed(m, event.reason, now)
+    elif event.token == m.check_token:
+        m.check_token = 0  # the next poll asks again
+
+
+def on_footer_unreadable(m: CursorMachine, event: ev.FooterUnreadable, now: float) -> None:
+    """Bytes that are not a footer of this version: touch nothing."""
+    ours = m.commit.is_waiting_for(event.token) or event.token in (m.opening.token, m.writer.token, m.check_token)
+    if not ours:
+        return
+    if event.too_new:
+        m.refuse(Refusal.FORMAT_TOO_NEW, f"its footer was written by a newer version: {event.reason}", "upgrade this daemon")
+    else:
+        m.refuse(
+            Refusal.DAMAGED,
+            f"its footer cannot be read: {event.reason}",
+            "look at it with `cursorkeeper inspect`; restore the znode or rebuild it",
+        )
+
+
+def on_footer_changed(m: CursorMachine, event: ev.FooterChanged, now: float) -> None:
+    """Is there a new owner? An idle one would never learn it otherwise."""
+    if m.state in OWNING and m.commit.outstanding is None and not m.check_token and m.writer.phase is not WriterPhase.CHECKING:
+        m.check_token = m.token()
+        m.emit(fx.ReadFooter(m.check_token, sync=False))
+
+
+# ---- the claim
+
+
+def _claim(m: CursorMachine, event: ev.FooterRead) -> None:
+    o, footer = m.opening, event.footer
+    if o.suspect is not None and footer is not None and footer.is_same_write(o.suspect):
+        m.refuse(
+            Refusal.DAMAGED,
+            m.waiting_for,
+            "a ledger that the footer names does not exist; restore it, or decide by hand with `cursorkeeper inspect`",
+        )
+        return
+    o.suspect = None
+    m.commit.adopt(footer, event.version)
+    if footer is None or footer.state is FooterState.DELETED:
+        if not o.request.create:
+            _not_opened(m, Refusal.NOT_FOUND, "there is no such cursor", "open it with create=true")
+            return
+        if footer is not None and footer.version != 1:
+            raise AssertionError("a newer footer must not reach the claim")
+        _create(m, footer)
+        return
+    if footer.format != "native":
+        m.refuse(Refusal.FORMAT_TOO_NEW, f"its format is {footer.format!r}", "open it with a daemon that writes this format")
+        return
+    if footer.state is FooterState.OPEN and not o.request.takeover:
+        _not_opened(m, Refusal.OPEN_ELSEWHERE, f"epoch {footer.epoch} of {footer.writer} holds it", OPEN_ELSEWHERE_REMEDY)
+        return
+    m.write = 1
+    claim = replace(footer, epoch=footer.epoch + 1, writer=m.writer_id, write=1, state=FooterState.OPEN)
+    m.waiting_for = "ZooKeeper: claiming"
+    m.propose(claim, Purpose.CLAIM)
+
+
+def _create(m: CursorMachine, tombstone: Footer | None) -> None:
+    start = m.opening.request.start
+    if start is None:
+        layout = m.opening.request.layout
+        start = Position(layout[0].ledger, BEFORE_FIRST) if layout else FIRST
+    epoch = tombstone.epoch + 1 if tombstone else 1
+    generation = tombstone.generation if tombstone else 1
+    values = m.opening.request.cursor_properties
+    if values:
+        # properties are part of what creating promises, so they are in the first footer already
+        state = Segment(mark_delete=start, cursor_properties=CursorProperties(Stamp(epoch, 0), dict(values)))
+        base: InlineBase | EmptyBase = InlineBase(state, epoch, generation, 0)
+    else:
+        base = EmptyBase(start)
+    m.write = 1
+    footer = Footer(
+        m.name.topic,
+        m.name.subscription,
+        FooterState.OPEN,
+        epoch,
+        m.writer_id,
+        1,
+        generation,
+        start,
+        base,
+        extra=tombstone.extra if tombstone else {},
+    )
+    m.waiting_for = "ZooKeeper: creating"
+    m.propose(footer, Purpose.CLAIM)
+
+
+def _not_opened(m: CursorMachine, code: Refusal, message: str, remedy: str) -> None:
+    m.move(State.CLOSED)
+    m.emit(fx.Refuse(code, message, remedy))
+    m.emit(fx.Ended())
+
+
+# ---- answers of footer writes
+
+
+def on_footer_written(m: CursorMachine, event: ev.FooterWritten, now: float) -> None:
+    """OK."""
+    if m.commit.is_waiting_for(event.token):
+        decide(m, m.commit.on_written(event.version), now)
+
+
+def on_footer_bad_version(m: CursorMachine, event: ev.FooterBadVersion, now: float) -> None:
+    """Somebody's write was applied: whose?"""
+    if m.commit.is_waiting_for(event.token):
+        m.emit(m.commit.on_bad_version(m.token()))
+
+
+def on_footer_write_unknown(m: CursorMachine, event: ev.FooterWriteUnknown, now: float) -> None:
+    """The answer was lost: repeat."""
+    if m.commit.is_waiting_for(event.token):
+        m.commit.on_unknown(now)
+        m.waiting_for = f"ZooKeeper: {event.reason}"
+
+
+def on_footer_gone(m: CursorMachine, event: ev.FooterGone, now: float) -> None:
+    """A footer once seen is never created again."""
+    if m.commit.is_waiting_for(event.token):
+        m.commit.outstanding = None
+        _footer_lost(m)
+
+
+def on_footer_too_large(m: CursorMachine, event: ev.FooterTooLarge, now: float) -> None:
+    """It was not sent. A limit that the start-up checks should have caught; nothing is guessed, nothing is lost on disk."""
+    if not m.commit.is_waiting_for(event.token):
+        return
+    m.commit.outstanding = None
+    m.refuse(
+        Refusal.TOO_LARGE,
+        f"its footer does not fit a znode: {event.reason}",
+        "raise jute.maxbuffer, or lower the chain and property limits",
+    )
+
+
+def decide(m: CursorMachine, decision: Decision, now: float) -> None:
+    """A footer write is decided."""
+    if isinstance(decision, Lost):
+        _lost(m, decision)
+        return
+    m.waiting_for = ""
+    match decision.purpose:
+        case Purpose.CLAIM:
+            _claimed(m, decision)
+        case Purpose.NAME_LEDGER:
+            rolling.named(m, decision, now)
+        case Purpose.SWITCH:
+            snapshotting.switched(m, decision, now)
+        case _:
+            finishing.committed(m, decision, now)
+
+
+def _lost(m: CursorMachine, lost: Lost) -> None:
+    if lost.purpose is Purpose.CLAIM:
+        # start again from the read, which says who won
+        m.opening.tries = 0
+        _read_footer(m, sync=True)
+    elif lost.now is None:
+        _footer_lost(m)
+    else:
+        m.depose(lost.now.epoch)
+
+
+def _claimed(m: CursorMachine, done: Committed) -> None:
+    footer = done.after
+    m.epoch, m.generation = footer.epoch, footer.generation
+    m.base, m.chain, m.previous = footer.base, footer.chain, footer.previous
+    m.move(State.FENCING)
+    m.waiting_for = "BookKeeper: recovering ledgers"
+    ledgers = {c.ledger for c in footer.chain if c.last_entry is None}
+    if footer.previous is not None:
+        ledgers |= {c.ledger for c in footer.previous.chain if c.last_entry is None}
+    for ledger in sorted(ledgers):
+        _fence(m, ledger)
+    if not ledgers:
+        _fenced_all(m)
+
+
+def _fence(m: CursorMachine, ledger: int) -> None:
+    token = m.token()
+    m.opening.fencing[ledger] = token
+    m.emit(fx.FenceLedger(token, ledger))
+
+
+def on_ledger_ended(m: CursorMachine, event: ev.LedgerEnded, now: float) -> None:
+    """Recovery answered: during the claim, or for a ledger that the writer leaves."""
+    if m.state is not State.FENCING:
+        rolling.on_ledger_ended(m, event, now)
+        return
+    if m.opening.fencing.get(event.ledger) != event.token:
+        return
+    del m.opening.fencing[event.ledger]
+    m.end_ledger(event.ledger, event.last_entry)
+    if not m.opening.fencing and not m.opening.fence_retry_at_s:
+        _fenced_all(m)
+
+
+def on_ledger_end_failed(m: CursorMachine, event: ev.LedgerEndFailed, now: float) -> None:
+    """Not enough bookies is never damage: retry. No such ledger: has the footer moved on?"""
+    if m.state is not State.FENCING:
+        rolling.on_ledger_end_failed(m, event, now)
+        return
+    if m.opening.fencing.get(event.ledger) != event.token:
+        return
+    del m.opening.fencing[event.ledger]
+    if event.missing:
+        _suspect(m, f"ledger {event.ledger} does not exist")
+        return
+    m.opening.fence_retry_at_s[event.ledger] = now + _delay(m, m.opening.tries)
+    m.opening.tries += 1
+    m.waiting_for = f"BookKeeper: recovering ledger {event.ledger}: {event.reason}"
+
+
+def _fenced_all(m: CursorMachine) -> None:
+    if m.deleting:
+        m.move(State.DELETING)
+        return
+    m.move(State.READING)
+    m.opening.token = m.token()
+    m.opening.reading_footer = False
+    m.waiting_for = "BookKeeper: reading the cursor's ledgers"
+    m.emit(fx.ReadChain(m.opening.token, recovery_footer(m)))
+
+
+def recovery_footer(m: CursorMachine) -> Footer:
+    """The committed footer, with the ends that recovery found."""
+    committed = m.commit.committed
+    assert committed is not None
+    return replace(committed, chain=m.chain, previous=m.previous)
+
+
+# ---- the read
+
+
+def on_chain_read(m: CursorMachine, event: ev.ChainRead, now: float) -> None:
+    """READING -> READY."""
+    if event.token != m.opening.token:
+        return
+    m.acks = event.state
+    if event.fell_back and m.previous is not None:
+        known = {c.ledger for c in m.previous.chain}
+        m.base = m.previous.base
+        m.chain = m.previous.chain + tuple(c for c in m.chain if c.ledger not in known)
+        m.previous = None
+    elif event.bars_fallback:
+        m.previous = None
+    m.cost.delta_bytes, m.cost.records, m.cost.acks = event.delta_bytes, event.delta_records, event.delta_acks
+    m.cost.snapshot_bytes = m.base.length if isinstance(m.base, SnapshotBase) else 0
+    m.cost.snapshot_at_s = now
+    m.waiting_for = ""
+    m.move(State.READY)
+    if event.fell_back or event.bars_fallback:
+        snapshotting.start(m, "damage", now)
+    if m.attach_waiting is not None:
+        intake.take_layout(m, m.attach_waiting, m.attach_layout)
+    if m.wanted_after_opening is not None:
+        m.redeliver([m.wanted_after_opening])
+
+
+def on_chain_missing(m: CursorMachine, event: ev.ChainMissing, now: float) -> None:
+    """A claimer that meets "no such ledger" reads the footer again."""
+    if event.token == m.opening.token:
+        _suspect(m, f"ledger {event.ledger} does not exist")
+
+
+def _suspect(m: CursorMachine, why: str) -> None:
+    m.opening.suspect = m.commit.committed
+    m.opening.fencing.clear()
+    m.opening.fence_retry_at_s.clear()
+    m.move(State.CLAIMING)
+    _read_footer(m, sync=True)
+    m.waiting_for = why
+
+
+def on_chain_damaged(m: CursorMachine, event: ev.ChainDamaged, now: float) -> None:
+    """Refused loudly, untouched on disk."""
+    if event.token == m.opening.token:
+        m.refuse(Refusal.DAMAGED, event.reason, "keep the ledgers; look with `cursorkeeper verify` and `inspect`, then decide by hand")
+
+
+# ---- time
+
+
+def drive(m: CursorMachine, now: float) -> None:
+    """Repeats what is due."""
+    o = m.opening
+    if m.state is State.CLAIMING and o.retry_at_s is not None and now >= o.retry_at_s:
+        _read_footer(m, sync=True)
+    if m.state is State.FENCING:
+        for ledger in [x for x, at in o.fence_retry_at_s.items() if now >= at]:
+            del o.fence_retry_at_s[ledger]
+            _fence(m, ledger)
+
+
+def wake_at_s(m: CursorMachine) -> float | None:
+    """When `drive` has something to do."""
+    times = list(m.opening.fence_retry_at_s.values())
+    if m.opening.retry_at_s is not None:
+        times.append(m.opening.retry_at_s)
+    return min(times) if times else None
+
+
+def _delay(m: CursorMachine, tries: int) -> float:
+    return float(min(m.limits.retry_max_ms, m.limits.retry_min_ms * 2 ** min(tries, 16)) / 1000)
+
+
+HANDLERS: dict[type, Any] = {
+    ev.Open: on_open,
+    ev.FooterRead: on_footer_read,
+    ev.FooterReadFailed: on_footer_read_failed,
+    ev.FooterUnreadable: on_footer_unreadable,
+    ev.FooterChanged: on_footer_changed,
+    ev.FooterWritten: on_footer_written,
+    ev.FooterBadVersion: on_footer_bad_version,
+    ev.FooterWriteUnknown: on_footer_write_unknown,
+    ev.FooterGone: on_footer_gone,
+    ev.FooterTooLarge: on_footer_too_large,
+    ev.LedgerEnded: on_ledger_ended,
+    ev.LedgerEndFailed: on_ledger_end_failed,
+    ev.ChainRead: on_chain_read,
+    ev.ChainMissing: on_chain_missing,
+    ev.ChainDamaged: on_chain_damaged,
+}

@@ -1,0 +1,236 @@
+"""Ledgers of the writer: created lazily, named by the footer, left by close or recovery (COMMIT rules 7, 10 to 13).
+
+A ledger is named once its first entry (the open record) is acknowledged; deltas may be sent meanwhile and are
+confirmed only when it is named. Leaving: a planned roll drains and closes; a failed one waits for the outstanding
+footer write, reads the footer, recovery-opens the ledger, and puts everything unconfirmed back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core import flushing, snapshotting
+from cursorkeeper.core.commit import Committed, Purpose
+from cursorkeeper.core.errors import Refusal
+from cursorkeeper.core.footer import ChainLedger, SnapshotBase
+from cursorkeeper.core.joining import join
+from cursorkeeper.core.table import State
+from cursorkeeper.core.values import OpenRecord
+from cursorkeeper.core.writer import OpenLedger, WriterPhase
+
+if TYPE_CHECKING:
+    from cursorkeeper.core.machine import CursorMachine
+
+_LEAVING = frozenset({WriterPhase.DRAINING, WriterPhase.FAILED, WriterPhase.CHECKING, WriterPhase.ENDING})
+
+
+def live_state(m: CursorMachine) -> State:
+    """READY, or ROLLING while a ledger is being left or replaced."""
+    w = m.writer
+    if w.phase in _LEAVING or w.phase is WriterPhase.CREATING or (w.current is not None and not w.current.named):
+        return State.ROLLING
+    return State.READY
+
+
+def drive(m: CursorMachine, now: float) -> None:
+    """Starts whatever is possible now."""
+    w = m.writer
+    if w.retry_at_s is not None and now >= w.retry_at_s:
+        w.retry_at_s = None
+        if w.phase is WriterPhase.ENDING:
+            _recover(m)
+    match w.phase:
+        case WriterPhase.IDLE:
+            if w.retry_at_s is None and _needs_ledger(m):
+                _create(m)
+        case WriterPhase.OPEN:
+            assert w.current is not None
+            if w.current.first_acked and not w.current.named and m.commit.outstanding is None and not m.resets:
+                _name(m, w.current)
+            if _is_full(m, w.current, now):
+                leave_planned(m)
+        case WriterPhase.FAILED:
+            if m.commit.outstanding is None and w.retry_at_s is None:
+                w.phase, w.token = WriterPhase.CHECKING, m.token()
+                m.emit(fx.ReadFooter(w.token, sync=False))
+        case _:
+            pass
+    if w.phase is WriterPhase.DRAINING:
+        _drained(m)
+
+
+def _needs_ledger(m: CursorMachine) -> bool:
+    if m.resets or m.deleting:
+        return False
+    if m.commit.outstanding is not None and m.commit.outstanding.purpose in (Purpose.INLINE, Purpose.CLOSE):
+        return False  # it covers everything that is pending
+    if m.snapshot is not None and m.snapshot.wants_ledger:
+        return True
+    if len(m.chain) >= m.limits.chain_ledgers_hard_max:
+        # the snapshot that shortens the chain goes first; its own ledger is exempt
+        m.waiting_for = f"a snapshot: the chain has {len(m.chain)} ledgers"
+        return False
+    if m.closing and not m.inline_refused:
+        return False  # `finishing` tries the footer first
+    return bool(m.writer.outbox) or ((bool(m.queue) or bool(m.carried)) and (m.progress.has_unbound or m.closing))
+
+
+def _create(m: CursorMachine) -> None:
+    w = m.writer
+    w.phase, w.token = WriterPhase.CREATING, m.token()
+    m.emit(fx.CreateLedger(w.token, m.epoch, m.generation))
+
+
+def on_created(m: CursorMachine, event: ev.LedgerCreated, now: float) -> None:
+    """Entry 0 says whose it is; then the window is open."""
+    w = m.writer
+    if w.phase is not WriterPhase.CREATING or event.token != w.token:
+        m.emit(fx.DeleteLedgers((event.ledger,)))  # ours, never sent in any footer write
+        return
+    w.phase, w.tries, w.trouble = WriterPhase.OPEN, 0, ""
+    w.current = OpenLedger(event.ledger, now)
+    m.waiting_for = ""
+    flushing.append(m, OpenRecord(m.name.canonical, m.epoch, m.generation, m.writer_id))
+
+
+def on_create_failed(m: CursorMachine, event: ev.LedgerCreateFailed, now: float) -> None:
+    """Too few bookies, or the gateway is away: again later."""
+    w = m.writer
+    if w.phase is not WriterPhase.CREATING or event.token != w.token:
+        return
+    w.phase = WriterPhase.IDLE
+    w.trouble = m.waiting_for = f"BookKeeper: creating a ledger: {event.reason}"
+    _back_off(m, now)
+
+
+def _back_off(m: CursorMachine, now: float) -> None:
+    w = m.writer
+    w.retry_at_s = now + min(m.limits.retry_max_ms, m.limits.retry_min_ms * 2 ** min(w.tries, 16)) / 1000
+    w.tries += 1
+
+
+def _name(m: CursorMachine, ledger: OpenLedger) -> None:
+    dropped = {c.ledger for c in m.chain if is_hollow(m, c)}
+    chain = (*(c for c in m.chain if c.ledger not in dropped), ChainLedger(ledger.ledger))
+    m.propose(m.footer(chain=chain), Purpose.NAME_LEDGER)
+
+
+def is_hollow(m: CursorMachine, item: ChainLedger) -> bool:
+    """Only the open record, or nothing: it need not be read again."""
+    return item.last_entry is not None and item.last_entry <= 0 and not (isinstance(m.base, SnapshotBase) and m.base.ledger == item.ledger)
+
+
+def named(m: CursorMachine, done: Committed, now: float) -> None:
+    """The footer leads to the ledger: what it acknowledged is durable."""
+    m.chain = done.after.chain
+    ledger = m.writer.current
+    if ledger is not None and any(c.ledger == ledger.ledger for c in m.chain):
+        ledger.named = True
+        flushing.confirm(m)
+    m.counters.rolls += 1
+    m.delete_dropped(done)
+
+
+def _is_full(m: CursorMachine, ledger: OpenLedger, now: float) -> bool:
+    if not ledger.named or m.snapshot is not None or m.closing or m.deleting or m.resets:
+        return False
+    aged = now - ledger.opened_at_s >= m.limits.ledger_age_max_s and ledger.next_entry > 1
+    return ledger.stored_bytes >= m.limits.ledger_bytes_max or aged
+
+
+def leave_planned(m: CursorMachine) -> None:
+    """No more appends; closed when what is in flight was answered."""
+    if m.writer.phase is WriterPhase.OPEN:
+        m.writer.phase = WriterPhase.DRAINING
+
+
+def _drained(m: CursorMachine) -> None:
+    w = m.writer
+    assert w.current is not None
+    if w.current.in_flight or m.commit.outstanding is not None:
+        return
+    if not w.current.named:
+        _name(m, w.current)
+        return
+    w.phase, w.token = WriterPhase.ENDING, m.token()
+    m.emit(fx.CloseLedger(w.token, w.current.ledger))
+
+
+def fail(m: CursorMachine, reason: str) -> None:
+    """The ledger is not to be used any more. A snapshot in it is aborted."""
+    w = m.writer
+    if w.phase not in (WriterPhase.OPEN, WriterPhase.DRAINING):
+        return
+    assert w.current is not None
+    w.phase, w.trouble, w.retry_at_s = WriterPhase.FAILED, f"BookKeeper: ledger {w.current.ledger}: {reason}", None
+    snapshotting.abort(m)
+
+
+def check_failed(m: CursorMachine, reason: str, now: float) -> None:
+    """The footer could not be read: again later."""
+    m.writer.phase = WriterPhase.FAILED
+    m.waiting_for = f"ZooKeeper: {reason}"
+    _back_off(m, now)
+
+
+def recover_own(m: CursorMachine) -> None:
+    """The footer is still ours: recovery decides what the ledger holds."""
+    _recover(m)
+
+
+def _recover(m: CursorMachine) -> None:
+    w = m.writer
+    assert w.current is not None
+    w.phase, w.retry_at_s, w.token = WriterPhase.ENDING, None, m.token()
+    m.emit(fx.FenceLedger(w.token, w.current.ledger))
+
+
+def on_ledger_ended(m: CursorMachine, event: ev.LedgerEnded, now: float) -> None:
+    """The end of the ledger that was left is known; everything not durable waits for the next one."""
+    w = m.writer
+    if w.phase is not WriterPhase.ENDING or event.token != w.token or w.current is None:
+        m.counters.late_events += 1
+        return
+    left = w.current
+    if left.named:
+        m.end_ledger(left.ledger, event.last_entry)
+    else:
+        m.emit(fx.DeleteLedgers((left.ledger,)))
+    abandon(m)
+
+
+def abandon(m: CursorMachine) -> None:
+    """Without a ledger again. What is not durable is carried."""
+    m.carried = join([m.carried, *m.writer.put_back()])
+    m.progress.put_back()
+    m.writer.forget()
+
+
+def on_ledger_end_failed(m: CursorMachine, event: ev.LedgerEndFailed, now: float) -> None:
+    """Recovery is retried for ever; a ledger that is gone although the footer names it is nothing to go on from."""
+    w = m.writer
+    if w.phase is not WriterPhase.ENDING or event.token != w.token or w.current is None:
+        return
+    if event.missing and w.current.named:
+        m.refuse(
+            Refusal.DAMAGED,
+            f"ledger {event.ledger} was deleted under its owner",
+            "find out who deleted it; open the cursor again afterwards",
+        )
+        return
+    if event.missing:
+        abandon(m)
+        return
+    m.waiting_for = w.trouble = f"BookKeeper: recovering ledger {event.ledger}: {event.reason}"
+    _back_off(m, now)
+
+
+def on_roll(m: CursorMachine, event: ev.Roll, now: float) -> None:
+    """Leave the ledger when it suits; the next flush makes the new one."""
+    if m.snapshot is None and m.writer.current is not None and m.writer.current.named:
+        leave_planned(m)
+
+
+HANDLERS: dict[type, Any] = {ev.Roll: on_roll, ev.LedgerCreated: on_created, ev.LedgerCreateFailed: on_create_failed}

@@ -1,0 +1,208 @@
+"""A snapshot, incremental and fuzzy (COMMIT rules 14 to 16): move to a fresh ledger that the footer names, write
+segments between deltas with the pending delta in front of each, the end record, then switch the footer's base.
+
+Any roll or reset aborts it; parts of an aborted one are never counted because only the end record names segments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from cursorkeeper.core import events as ev
+from cursorkeeper.core import flushing, rolling
+from cursorkeeper.core.checksums import combined
+from cursorkeeper.core.commit import Committed, Purpose
+from cursorkeeper.core.footer import ChainLedger, Previous, SnapshotBase
+from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
+from cursorkeeper.core.snapshot_plan import SnapshotPlan
+from cursorkeeper.core.snapshot_policy import snapshot_reason
+from cursorkeeper.core.table import State
+from cursorkeeper.core.values import SnapshotEnd
+from cursorkeeper.core.writer import WriterPhase
+
+if TYPE_CHECKING:
+    from cursorkeeper.core.machine import CursorMachine
+
+
+class SnapshotPhase(Enum):
+    """Where a snapshot is."""
+
+    MOVING = auto()
+    """Leaving the old ledger, or waiting for the fresh one to be named."""
+    WRITING = auto()
+    END_SENT = auto()
+    SWITCHING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A segment that is acknowledged."""
+
+    entry: int
+    stored_bytes: int
+    crc32c: int
+
+
+@dataclass(slots=True)
+class SnapshotRun:
+    """One attempt."""
+
+    reason: str
+    snapshot_id: int
+    phase: SnapshotPhase = SnapshotPhase.MOVING
+    left: int | None = None
+    """The ledger that was being written when it started."""
+    plan: SnapshotPlan | None = None
+    waiting: set[int] = field(default_factory=set)
+    parts: list[Part] = field(default_factory=list)
+    end_entry: int | None = None
+    end_crc32c: int = 0
+    records_before: int = 0
+
+    @property
+    def wants_ledger(self) -> bool:
+        """A fresh ledger is needed even if nothing is pending."""
+        return self.phase is SnapshotPhase.MOVING
+
+    @property
+    def wants_flush(self) -> bool:
+        """Pending acks go in front of the next segment, without a linger."""
+        return self.phase is SnapshotPhase.WRITING
+
+
+def start(m: CursorMachine, reason: str, now: float) -> None:
+    """Begin to move."""
+    if m.snapshot is not None:
+        return
+    current = m.writer.current
+    m.snapshot = SnapshotRun(reason, (m.epoch << 32) | (m.sequence & 0xFFFFFFFF), left=current.ledger if current else None)
+    m.cost.snapshot_at_s = now
+    rolling.leave_planned(m)
+
+
+def abort(m: CursorMachine) -> None:
+    """Its ledger is being left: start again later, in another one."""
+    if m.snapshot is None:
+        return
+    outstanding = m.commit.outstanding
+    if outstanding is not None and outstanding.purpose is Purpose.SWITCH:
+        return  # sent is sent: its answer decides
+    m.snapshot = None
+    m.counters.snapshots_aborted += 1
+
+
+def drive(m: CursorMachine, now: float) -> None:
+    """Starts one when the cost rule says so, and moves it on."""
+    run = m.snapshot
+    if run is None:
+        _maybe_start(m, now)
+        return
+    ledger = m.writer.current
+    if run.phase is SnapshotPhase.MOVING and ledger is not None and ledger.named and ledger.ledger != run.left and m.writer.is_usable:
+        run.phase = SnapshotPhase.WRITING
+        flushing.absorb(m)
+        run.plan = SnapshotPlan(m.acks, m.limits.max_entry_bytes - RECORD_HEADER_BYTES)
+        run.records_before = m.cost.records
+    if run.phase is SnapshotPhase.SWITCHING and m.commit.outstanding is None and not m.resets and not m.deleting:
+        _switch(m, run)
+
+
+def _maybe_start(m: CursorMachine, now: float) -> None:
+    if m.state not in (State.READY, State.NOT_PERSISTABLE) or m.closing or m.deleting or m.resets:
+        return
+    if m.writer.phase not in (WriterPhase.OPEN, WriterPhase.IDLE) or (m.writer.current is not None and not m.writer.current.named):
+        return
+    reason = snapshot_reason(m.limits, m.cost, chain_ledgers=len(m.chain), now_s=now, jitter=m.jitter)
+    if reason is not None:
+        start(m, reason, now)
+
+
+def write(m: CursorMachine, now: float) -> None:
+    """Segments, as the window allows: one slot is left for the delta in front and one for the next acks."""
+    run = m.snapshot
+    if run is None or run.phase is not SnapshotPhase.WRITING or run.plan is None or not m.writer.is_usable:
+        return
+    while not run.plan.is_done and _has_room(m, run):
+        flushing.take(m)
+        flushing.append_outbox(m)
+        if m.writer.outbox or m.room <= 0:
+            return
+        run.waiting.add(flushing.append(m, run.plan.take(m.acks)))
+    if run.plan.is_done and not run.waiting and m.room > 0:
+        end = SnapshotEnd(
+            run.snapshot_id,
+            m.epoch,
+            m.generation,
+            tuple(p.entry for p in run.parts),
+            m.acks.mark_delete,
+            m.acks.mark_delete_properties,
+            m.acks.cursor_properties,
+            length=sum(p.stored_bytes for p in run.parts),
+            segments_crc32c=combined([p.crc32c for p in run.parts]),
+        )
+        run.end_entry = flushing.append(m, end)
+        run.phase = SnapshotPhase.END_SENT
+
+
+def _has_room(m: CursorMachine, run: SnapshotRun) -> bool:
+    window = m.limits.appends_in_flight_max
+    return (
+        m.room >= 2
+        and not m.writer.outbox
+        and len(run.waiting) < m.limits.snapshot_segments_in_flight_max
+        and m.writer.in_flight + 2 <= window
+    )
+
+
+def write_at_s(m: CursorMachine) -> float | None:
+    """Now, if a segment or the end record could be sent."""
+    run = m.snapshot
+    if run is None or run.phase is not SnapshotPhase.WRITING or run.plan is None or not m.writer.is_usable or m.resets or m.deleting:
+        return None
+    if (run.plan.is_done and not run.waiting) or (not run.plan.is_done and _has_room_given_any(m, run)):
+        return 0.0
+    return None
+
+
+def _has_room_given_any(m: CursorMachine, run: SnapshotRun) -> bool:
+    window = m.limits.appends_in_flight_max
+    return not m.writer.outbox and len(run.waiting) < m.limits.snapshot_segments_in_flight_max and m.writer.in_flight + 2 <= window
+
+
+def on_part_appended(m: CursorMachine, event: ev.Appended) -> None:
+    """A segment or the end record is acknowledged (or the open record, which is neither)."""
+    run = m.snapshot
+    if run is None:
+        return
+    if event.entry in run.waiting:
+        run.waiting.discard(event.entry)
+        run.parts.append(Part(event.entry, event.stored_bytes, event.crc32c))
+    elif event.entry == run.end_entry:
+        run.end_crc32c = event.crc32c
+        run.phase = SnapshotPhase.SWITCHING
+
+
+def _switch(m: CursorMachine, run: SnapshotRun) -> None:
+    ledger = m.writer.current
+    if ledger is None or run.end_entry is None:
+        return
+    base = SnapshotBase(
+        ledger.ledger, run.parts[0].entry, run.end_entry, len(run.parts), sum(p.stored_bytes for p in run.parts), run.end_crc32c
+    )
+    before = tuple(c for c in m.chain if c.ledger != ledger.ledger)
+    m.propose(m.footer(base=base, chain=(ChainLedger(ledger.ledger),), previous=Previous(m.base, before)), Purpose.SWITCH)
+
+
+def switched(m: CursorMachine, done: Committed, now: float) -> None:
+    """The new base is committed; what only the old previous named goes."""
+    m.base, m.chain, m.previous = done.after.base, done.after.chain, done.after.previous
+    run, m.snapshot = m.snapshot, None
+    assert isinstance(m.base, SnapshotBase)
+    m.cost.records = max(0, m.cost.records - (run.records_before if run else 0))
+    m.cost.delta_bytes = m.cost.acks = 0
+    m.cost.snapshot_bytes = m.base.length
+    m.cost.snapshot_at_s = now
+    m.counters.snapshots += 1
+    m.delete_dropped(done)

@@ -1,0 +1,370 @@
+"""The acknowledgement state of one cursor, in memory.
+
+Per data ledger: `holes` (a bitmap) and `high_water`; acked = [0, high_water) minus holes. Partly acked batches beside
+it. Invariants (DECISIONS: mark-delete (L, e)): ledgers below L have no entry here and are wholly acked; in L there is
+no hole at or below e; a ledger above L without an entry has no acks; every partial lies in a hole below its ledger's
+high water.
+
+`apply` is the only way in for acks and returns what was new: that is the delta. `join_*` is the way in for recovered
+records: the same joins, nothing returned. Nothing here validates: `intake_check` did, or the record's checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+from cursorkeeper.core import bitmaps
+from cursorkeeper.core.batch import AckBatch, LedgerColumns
+from cursorkeeper.core.layout import Layout
+from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, Position
+from cursorkeeper.core.values import (
+    CursorProperties,
+    Delta,
+    LayoutItem,
+    LayoutState,
+    MarkDeleteProperties,
+    Partial,
+    PartialKey,
+    Segment,
+    Slice,
+)
+from pyroaring import BitMap
+
+P = TypeVar("P", MarkDeleteProperties, CursorProperties)
+
+
+class LedgerAcks:
+    """One data ledger: acked = [0, high_water) minus holes."""
+
+    __slots__ = ("high_water", "holes")
+
+    def __init__(self) -> None:
+        self.holes = BitMap()
+        self.high_water = 0
+
+    def grow(self, high_water: int) -> None:
+        """Entries up to the new high water become known as un-acked."""
+        if high_water > self.high_water:
+            self.holes.add_range(self.high_water, high_water)
+            self.high_water = high_water
+
+    def ack(self, entries: BitMap) -> BitMap:
+        """Acks a set; returns the newly acked ones. The argument is consumed."""
+        if not entries:
+            return entries
+        self.grow(entries.max() + 1)
+        entries &= self.holes
+        self.holes -= entries
+        return entries
+
+    def ack_through(self, entry: int) -> None:
+        """Acks everything up to an entry."""
+        if entry < 0:
+            return
+        self.holes.remove_range(0, entry + 1)
+        self.high_water = max(self.high_water, entry + 1)
+
+    def first_unacked(self) -> int:
+        """The first entry that is not acked: a hole, or the high water."""
+        return self.holes.min() if self.holes else self.high_water
+
+    def is_acked(self, entry: int) -> bool:
+        """Whether one entry is acked."""
+        return entry < self.high_water and entry not in self.holes
+
+    def acked_count(self) -> int:
+        """How many entries are acked."""
+        return self.high_water - len(self.holes)
+
+
+class AckState:
+    """See the module."""
+
+    __slots__ = ("cursor_properties", "layout", "ledgers", "mark_delete", "mark_delete_properties", "partials")
+
+    def __init__(self, mark_delete: Position = FIRST, layout: Layout | None = None) -> None:
+        self.mark_delete = mark_delete
+        self.layout = layout or Layout()
+        self.ledgers: dict[int, LedgerAcks] = {}
+        self.partials: dict[int, dict[int, Partial]] = {}
+        self.mark_delete_properties: MarkDeleteProperties | None = None
+        self.cursor_properties: CursorProperties | None = None
+        if mark_delete.entry >= 0:
+            self._ledger(mark_delete.ledger).ack_through(mark_delete.entry)
+
+    # ---- questions
+
+    def is_acked(self, ledger: int, entry: int) -> bool:
+        """Whether an entry is acked, by whatever means."""
+        if Position(ledger, entry) <= self.mark_delete or self.layout.is_trimmed(ledger):
+            return True
+        acks = self.ledgers.get(ledger)
+        return acks is not None and acks.is_acked(entry)
+
+    def partial(self, ledger: int, entry: int) -> Partial | None:
+        """What is missing of a partly acked batch."""
+        return self.partials.get(ledger, {}).get(entry)
+
+    def acked_of(self, ledger: int) -> BitMap:
+        """All acked entries of a ledger at or above the mark-delete ledger; for tests and exports."""
+        acks = self.ledgers.get(ledger)
+        if acks is None:
+            return BitMap()
+        out = bitmaps.span(0, acks.high_water - 1)
+        out -= acks.holes
+        return out
+
+    @property
+    def hole_count(self) -> int:
+        """Un-acked entries below the high water of their ledgers."""
+        return sum(len(a.holes) for a in self.ledgers.values())
+
+    @property
+    def span(self) -> int:
+        """Entries between mark-delete and the high waters: what a snapshot has to describe."""
+        total = sum(a.high_water for a in self.ledgers.values())
+        own = self.ledgers.get(self.mark_delete.ledger)
+        return total - (min(self.mark_delete.entry + 1, own.high_water) if own else 0)
+
+    @property
+    def partial_count(self) -> int:
+        """Partly acked batches."""
+        return sum(len(p) for p in self.partials.values())
+
+    def iter_partials(self) -> Iterator[tuple[PartialKey, Partial]]:
+        """All of them, ascending."""
+        for ledger in sorted(self.partials):
+            for entry in sorted(self.partials[ledger]):
+                yield PartialKey(ledger, entry), self.partials[ledger][entry]
+
+    # ---- acks
+
+    def apply(self, batches: Sequence[AckBatch]) -> Delta:
+        """Takes checked batches in; returns what they changed (without properties, which carry a stamp)."""
+        before = self.mark_delete
+        target = max((b.mark_delete for b in batches if b.mark_delete is not None), default=before)
+        self._move_mark_delete(target)
+        columns: dict[int, list[LedgerColumns]] = {}
+        for batch in batches:
+            for part in batch.ledgers:
+                columns.setdefault(part.ledger, []).append(part)
+        acks: dict[int, BitMap] = {}
+        partials: dict[PartialKey, Partial] = {}
+        for ledger in sorted(columns):
+            if ledger < self.mark_delete.ledger or self.layout.is_trimmed(ledger):
+                continue
+            self._apply_ledger(ledger, columns[ledger], acks, partials)
+        self._advance()
+        return self._trimmed_delta(before, acks, partials)
+
+    def _apply_ledger(self, ledger: int, parts: list[LedgerColumns], acks: dict[int, BitMap], partials: dict[PartialKey, Partial]) -> None:
+        new = _entries_of(parts)
+        completed = self._apply_partials(ledger, parts, partials)
+        if completed:
+            new |= completed
+        if ledger == self.mark_delete.ledger and self.mark_delete.entry >= 0:
+            new.remove_range(0, self.mark_delete.entry + 1)
+        if not new:
+            return
+        fresh = self._ledger(ledger).ack(new)
+        if not fresh:
+            return
+        acks[ledger] = fresh
+        for entry in self._drop_partials(ledger, fresh):
+            partials.pop(PartialKey(ledger, entry), None)
+
+    def _apply_partials(self, ledger: int, parts: list[LedgerColumns], changed: dict[PartialKey, Partial]) -> BitMap:
+        completed = BitMap()
+        for part in parts:
+            for entry, partial in part.partials:
+                if self.is_acked(ledger, entry) or entry in completed:
+                    continue
+                known = self.partial(ledger, entry)
+                joined = partial if known is None else known.joined(partial)
+                if not joined.missing:
+                    completed.add(entry)
+                    changed.pop(PartialKey(ledger, entry), None)
+                elif known is None or joined.missing != known.missing or joined.batch_size != known.batch_size:
+                    self._put_partial(ledger, entry, joined)
+                    changed[PartialKey(ledger, entry)] = joined
+        return completed
+
+    def _trimmed_delta(self, before: Position, acks: dict[int, BitMap], partials: dict[PartialKey, Partial]) -> Delta:
+        """What mark-delete implies is not written twice."""
+        moved = self.mark_delete != before
+        if moved:
+            for ledger in [x for x in acks if x < self.mark_delete.ledger]:
+                del acks[ledger]
+            own = acks.get(self.mark_delete.ledger)
+            if own is not None and self.mark_delete.entry >= 0:
+                own.remove_range(0, self.mark_delete.entry + 1)
+                if not own:
+                    del acks[self.mark_delete.ledger]
+            partials = {k: p for k, p in partials.items() if Position(*k) > self.mark_delete}
+        return Delta(mark_delete=self.mark_delete if moved else None, acks=acks, partials=partials)
+
+    # ---- layout
+
+    def apply_layout(self, run: Iterable[LayoutItem]) -> Delta:
+        """Takes a checked run in; mark-delete may cross into it."""
+        before = self.mark_delete
+        changed = self._join_layout(run)
+        self._advance()
+        return Delta(mark_delete=self.mark_delete if self.mark_delete != before else None, layout=changed)
+
+    def _join_layout(self, run: Iterable[LayoutItem]) -> tuple[LayoutItem, ...]:
+        changed = self.layout.join(i for i in run if i.ledger >= self.mark_delete.ledger)
+        for item in changed:
+            if item.state is LayoutState.TRIMMED:
+                self.partials.pop(item.ledger, None)
+                if item.ledger != self.mark_delete.ledger:
+                    self.ledgers.pop(item.ledger, None)
+        return changed
+
+    # ---- recovered records
+
+    def join_delta(self, delta: Delta) -> None:
+        """Joins a recovered delta. Any order and any number of times gives the same state, after `settle`."""
+        self._join_common(delta)
+        for ledger, entries in delta.acks.items():
+            if ledger >= self.mark_delete.ledger:
+                self._join_acks(ledger, entries.copy())
+        self._join_partials(delta.partials.items())
+
+    def join_segment(self, segment: Segment) -> None:
+        """Joins a recovered part of a snapshot."""
+        self._join_common(segment)
+        for part in segment.slices:
+            if part.ledger >= self.mark_delete.ledger:
+                self._join_slice(part)
+        self._join_partials(segment.partials.items())
+
+    def settle(self) -> None:
+        """After the last join: mark-delete takes the contiguous prefix, as the writer's own did."""
+        self._advance()
+
+    def _join_common(self, part: Delta | Segment) -> None:
+        if part.layout:
+            self._join_layout(part.layout)
+        if part.mark_delete is not None:
+            self._move_mark_delete(max(self.mark_delete, part.mark_delete))
+        self.mark_delete_properties = newer(self.mark_delete_properties, part.mark_delete_properties)
+        self.cursor_properties = newer(self.cursor_properties, part.cursor_properties)
+
+    def _join_acks(self, ledger: int, entries: BitMap) -> None:
+        if self.layout.is_trimmed(ledger):
+            return
+        fresh = self._ledger(ledger).ack(entries)
+        if fresh:
+            self._drop_partials(ledger, fresh)
+
+    def _join_slice(self, part: Slice) -> None:
+        if self.layout.is_trimmed(part.ledger):
+            return
+        acks = self._ledger(part.ledger)
+        if part.holes and part.first >= acks.high_water:
+            # nothing is known of this range: take it as it is
+            acks.grow(part.first)
+            acks.holes |= part.bitmap
+            acks.high_water = part.last + 1
+            return
+        acked = bitmaps.span(part.first, part.last) - part.bitmap if part.holes else part.bitmap.copy()
+        # entries of the range above the highest acked one are holes that must be remembered as such
+        acks.grow(part.last + 1)
+        fresh = acks.ack(acked)
+        if fresh:
+            self._drop_partials(part.ledger, fresh)
+
+    def _join_partials(self, items: Iterable[tuple[PartialKey, Partial]]) -> None:
+        for (ledger, entry), partial in items:
+            if self.is_acked(ledger, entry):
+                continue
+            known = self.partial(ledger, entry)
+            joined = partial if known is None else known.joined(partial)
+            if joined.missing:
+                self._put_partial(ledger, entry, joined)
+            else:
+                self._join_acks(ledger, BitMap([entry]))
+
+    # ---- shared moves
+
+    def _ledger(self, ledger: int) -> LedgerAcks:
+        acks = self.ledgers.get(ledger)
+        if acks is None:
+            acks = self.ledgers[ledger] = LedgerAcks()
+        return acks
+
+    def _put_partial(self, ledger: int, entry: int, partial: Partial) -> None:
+        self._ledger(ledger).grow(entry + 1)
+        self.partials.setdefault(ledger, {})[entry] = partial
+
+    def _drop_partials(self, ledger: int, acked: BitMap) -> list[int]:
+        mine = self.partials.get(ledger)
+        if not mine:
+            return []
+        gone = [e for e in mine if e in acked]
+        for entry in gone:
+            del mine[entry]
+        if not mine:
+            del self.partials[ledger]
+        return gone
+
+    def _move_mark_delete(self, to: Position) -> None:
+        if to <= self.mark_delete:
+            return
+        for ledger in [x for x in self.ledgers if x < to.ledger]:
+            del self.ledgers[ledger]
+        for ledger in [x for x in self.partials if x < to.ledger]:
+            del self.partials[ledger]
+        if to.entry >= 0:
+            self._ledger(to.ledger).ack_through(to.entry)
+            mine = self.partials.get(to.ledger)
+            if mine:
+                kept = {e: p for e, p in mine.items() if e > to.entry}
+                if kept:
+                    self.partials[to.ledger] = kept
+                else:
+                    del self.partials[to.ledger]
+        self.mark_delete = to
+        self.layout.drop_below(to.ledger)
+
+    def _advance(self) -> None:
+        """Mark-delete takes the longest acked prefix; it crosses only where the layout names the next ledger."""
+        ledger, entry = self.mark_delete
+        at = Position(ledger, entry)
+        best = at
+        while True:
+            acks = self.ledgers.get(at.ledger)
+            if acks is not None:
+                prefix = acks.first_unacked() - 1
+                if prefix > at.entry:
+                    at = Position(at.ledger, prefix)
+                    best = at
+            if not self.layout.is_complete(at):
+                break
+            following = self.layout.successor(at.ledger)
+            if following is None:
+                break
+            at = Position(following, BEFORE_FIRST)
+        self._move_mark_delete(best)
+
+
+def _entries_of(parts: list[LedgerColumns]) -> BitMap:
+    entries = bitmaps.from_columns([p.entries for p in parts if p.entries.size])
+    for part in parts:
+        if part.ranges.size:
+            pairs = part.ranges.astype(np.int64).reshape(-1, 2)
+            for first, last in pairs.tolist():
+                entries.add_range(first, last + 1)
+        if part.bitmap is not None:
+            entries |= part.bitmap
+    return entries
+
+
+def newer(mine: P | None, other: P | None) -> P | None:
+    """The map with the later stamp."""
+    if mine is None or other is None:
+        return other if mine is None else mine
+    return other if other.stamp > mine.stamp else mine

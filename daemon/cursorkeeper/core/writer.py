@@ -1,0 +1,93 @@
+"""The ledger that is being written: what was sent to it, what came back, and how it is left.
+
+Data and small questions only; the decisions are in `rolling` and `flushing`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from cursorkeeper.core.values import Delta
+
+
+class WriterPhase(Enum):
+    """Where the writer is with its ledger."""
+
+    IDLE = auto()
+    """No ledger. The next flush creates one."""
+    CREATING = auto()
+    OPEN = auto()
+    """Entries may be appended; confirmed only once the footer names it."""
+    DRAINING = auto()
+    """A planned roll: nothing more is appended, what is in flight is waited for."""
+    FAILED = auto()
+    """An append failed: nothing more is appended; the outstanding footer write is waited for."""
+    CHECKING = auto()
+    """The footer is being read: is there a new owner?"""
+    ENDING = auto()
+    """Close or recovery is on its way."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """One entry that was sent. `record` is its number in `Progress`; None for snapshot parts and the open record."""
+
+    entry: int
+    record: int | None
+    acks: int = 0
+
+
+@dataclass(slots=True)
+class OpenLedger:
+    """A ledger of our own."""
+
+    ledger: int
+    opened_at_s: float
+    next_entry: int = 0
+    stored_bytes: int = 0
+    named: bool = False
+    """The committed footer names it."""
+    first_acked: bool = False
+    in_flight: deque[Sent] = field(default_factory=deque)
+    acked_record: int | None = None
+    """Newest record acknowledged here; durable only if `named`."""
+
+
+@dataclass(slots=True)
+class LedgerWriter:
+    """See the module."""
+
+    phase: WriterPhase = WriterPhase.IDLE
+    current: OpenLedger | None = None
+    token: int = 0
+    retry_at_s: float | None = None
+    tries: int = 0
+    trouble: str = ""
+    """Why the last attempt failed; empty when all is well."""
+    outbox: deque[tuple[int, Delta]] = field(default_factory=deque)
+    """Records that were taken and not sent yet: (record number, delta)."""
+    unconfirmed: dict[int, Delta] = field(default_factory=dict)
+    """Record number -> delta, of every record sent to the current ledger that is not durable."""
+
+    @property
+    def in_flight(self) -> int:
+        """Entries sent and not answered."""
+        return len(self.current.in_flight) if self.current else 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Entries may be appended."""
+        return self.phase is WriterPhase.OPEN
+
+    def put_back(self) -> list[Delta]:
+        """Everything that is not durable, to be written again elsewhere."""
+        deltas = [self.unconfirmed[n] for n in sorted(self.unconfirmed)] + [d for _, d in self.outbox]
+        self.unconfirmed.clear()
+        self.outbox.clear()
+        return deltas
+
+    def forget(self) -> None:
+        """No ledger any more."""
+        self.phase, self.current, self.retry_at_s, self.tries = WriterPhase.IDLE, None, None, 0

@@ -1,0 +1,299 @@
+"""Reading a cursor's ledgers: every record checked, joined into a state. The answer is an event of the core.
+
+Owns the order of reads and the judgement of damage (COMMIT rule 18, DECISIONS 22); the joins are the core's. Retries
+what may succeed later without end and says what it waits for; "not enough bookies" is never damage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.checksums import combined
+from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, InlineBase, SnapshotBase
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import FIRST
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import Segment, SnapshotEnd
+from cursorkeeper.format import record, replay, snapshot
+from cursorkeeper.format.record import Kind
+from cursorkeeper_clients.bookkeeper import errors as bk
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+
+READ_CHUNK_BYTES = 4 << 20
+RETRY_MIN_S, RETRY_MAX_S = 0.05, 5.0
+YIELD_EVERY_RECORDS = 5_000
+
+
+class SnapshotDamaged(Exception):
+    """A segment or the end record cannot be trusted: fall back."""
+
+
+class LedgerMissing(Exception):
+    """A ledger that the footer names does not exist."""
+
+    def __init__(self, ledger: int) -> None:
+        super().__init__(f"ledger {ledger}")
+        self.ledger = ledger
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a read found."""
+
+    state: AckState
+    delta_bytes: int = 0
+    delta_records: int = 0
+    delta_acks: int = 0
+    bars_fallback: bool = False
+    damage: list[str] = field(default_factory=list)
+
+
+class ChainReader:
+    """Reads for one cursor. `on_waiting` is told what a retry waits for ("" when it goes on)."""
+
+    def __init__(
+        self,
+        name: CursorName,
+        ledgers: LedgerStore,
+        on_waiting: Callable[[str], None] = lambda _why: None,
+        on_bytes: Callable[[int], None] = lambda _n: None,
+    ) -> None:
+        self._name, self._ledgers, self._on_waiting, self._on_bytes = name, ledgers, on_waiting, on_bytes
+        self._skippable: set[tuple[int, int]] = set()
+        """(ledger, entry) of the snapshot that was found damaged: a fall-back does without them."""
+
+    async def read(self, token: int, footer: Footer) -> ev.Event:
+        """ChainRead, ChainMissing or ChainDamaged."""
+        try:
+            try:
+                done = await self._replay(footer, footer.base, footer.chain, fallback=False)
+                return self._answer(token, done, fell_back=False)
+            except SnapshotDamaged as damage:
+                if footer.previous is None:
+                    return ev.ChainDamaged(token, f"{damage}; there is no previous snapshot to fall back to")
+                known = {c.ledger for c in footer.previous.chain}
+                chain = footer.previous.chain + tuple(c for c in footer.chain if c.ledger not in known)
+                try:
+                    done = await self._replay(footer, footer.previous.base, chain, fallback=True)
+                except SnapshotDamaged as second:
+                    return ev.ChainDamaged(token, f"{damage}; and the previous one: {second}")
+                return self._answer(token, done, fell_back=True)
+        except LedgerMissing as e:
+            return ev.ChainMissing(token, e.ledger)
+        except DamageError as e:
+            return ev.ChainDamaged(token, str(e))
+
+    @staticmethod
+    def _answer(token: int, done: Replayed, *, fell_back: bool) -> ev.ChainRead:
+        return ev.ChainRead(token, done.state, fell_back, done.bars_fallback, done.delta_bytes, done.delta_records, done.delta_acks)
+
+    async def _replay(self, footer: Footer, base: Base, chain: Sequence[ChainLedger], *, fallback: bool) -> Replayed:
+        out = Replayed(_base_state(base, footer))
+        listed: dict[int, int] = {}
+        if isinstance(base, SnapshotBase):
+            self._skippable.add((base.ledger, base.last_entry))
+            listed = await self._read_end(footer, base, out)
+        for item in chain:
+            mine = base if isinstance(base, SnapshotBase) and base.ledger == item.ledger else None
+            await self._read_ledger(footer, item, mine, listed if mine else {}, out, fallback=fallback)
+        out.state.settle()
+        return out
+
+    # ---- the snapshot's end record
+
+    async def _read_end(self, footer: Footer, base: SnapshotBase, out: Replayed) -> dict[int, int]:
+        """Entry id -> position, of the segments that the end record lists."""
+        payload = (await self._entries(base.ledger, base.last_entry, base.last_entry))[0]
+        place = f"ledger {base.ledger} entry {base.last_entry} (snapshot end)"
+        try:
+            got = record.decode(payload, self._name.record_hash)
+            end = got.body
+            if not isinstance(end, SnapshotEnd):
+                raise DamageError("is not a snapshot's end record", place)
+            if record.peek(payload).crc32c != base.crc32c or end.segment_entries[0] != base.first_entry:
+                raise DamageError("is not the end record that the footer names", place)
+            if got.generation != footer.generation:
+                raise DamageError(f"is of generation {got.generation}, the footer of {footer.generation}", place)
+        except TooNewError:
+            raise
+        except DamageError as e:
+            raise SnapshotDamaged(str(e if e.place else e.at(place))) from e
+        out.state.join_segment(Segment(end.mark_delete, end.mark_delete_properties, end.cursor_properties))
+        self._end = end
+        self._skippable |= {(base.ledger, e) for e in end.segment_entries}
+        return {entry: at for at, entry in enumerate(end.segment_entries)}
+
+    # ---- one ledger
+
+    async def _read_ledger(
+        self, footer: Footer, item: ChainLedger, base: SnapshotBase | None, listed: dict[int, int], out: Replayed, *, fallback: bool
+    ) -> None:
+        if item.last_entry is None:
+            raise DamageError("was not recovered before it was read", f"ledger {item.ledger}")
+        crcs: dict[int, int] = {}
+        after = base.last_entry if base else -1
+        at = 0
+        async for payloads in self._chunks(item.ledger, 0, item.last_entry):
+            await self._join_chunk(footer, item.ledger, at, payloads, base, listed, crcs, out, fallback=fallback)
+            at += len(payloads)
+        if at != item.last_entry + 1:
+            raise DamageError(f"ends at entry {at - 1}, the footer says {item.last_entry}", f"ledger {item.ledger}")
+        if base is not None and combined([crcs[e] for e in listed]) != self._end.segments_crc32c:
+            raise SnapshotDamaged(f"ledger {item.ledger} entry {after}: the segments are not those that the end record was made of")
+
+    async def _join_chunk(
+        self,
+        footer: Footer,
+        ledger: int,
+        first: int,
+        payloads: Sequence[bytes],
+        base: SnapshotBase | None,
+        listed: dict[int, int],
+        crcs: dict[int, int],
+        out: Replayed,
+        *,
+        fallback: bool,
+    ) -> None:
+        for start in range(0, len(payloads), YIELD_EVERY_RECORDS):
+            part = payloads[start : start + YIELD_EVERY_RECORDS]
+            begin = first + start
+            try:
+                batch = replay.split_bodies(part, self._name.record_hash, place_of=lambda i, b=begin: f"ledger {ledger} entry {b + i}")  # type: ignore[misc]
+                self._join_batch(footer, ledger, begin, part, batch, listed, crcs, out)
+            except TooNewError:
+                raise
+            except DamageError:
+                # find the damaged ones, one by one: what they are decides what they mean
+                for offset, payload in enumerate(part):
+                    self._join_one(footer, ledger, begin + offset, payload, base, listed, crcs, out, fallback=fallback)
+            await asyncio.sleep(0)
+
+    def _join_batch(
+        self,
+        footer: Footer,
+        ledger: int,
+        begin: int,
+        part: Sequence[bytes],
+        batch: replay.Batch,
+        listed: dict[int, int],
+        crcs: dict[int, int],
+        out: Replayed,
+    ) -> None:
+        if len(part) == 0:
+            return
+        if int(batch.epoch.max()) > footer.epoch:
+            raise DamageError(f"holds a record of epoch {int(batch.epoch.max())}, the footer is of {footer.epoch}", f"ledger {ledger}")
+        current = batch.generation == footer.generation
+        deltas = np.flatnonzero(current & (batch.kind == Kind.DELTA)).tolist()
+        if deltas:
+            merged = replay.merge_deltas([batch.bodies[i] for i in deltas], place_of=lambda i: f"ledger {ledger} entry {begin + deltas[i]}")
+            out.state.join_delta(merged)
+            out.delta_records += len(deltas)
+            out.delta_bytes += sum(len(part[i]) for i in deltas)
+            out.delta_acks += sum(map(len, merged.acks.values()))
+        for i in np.flatnonzero(current & (batch.kind == Kind.SEGMENT)).tolist():
+            if begin + i in listed:
+                crcs[begin + i] = int(batch.crc32c[i])
+                out.state.join_segment(snapshot.decode_segment(batch.bodies[i]))
+
+    def _join_one(
+        self,
+        footer: Footer,
+        ledger: int,
+        entry: int,
+        payload: bytes,
+        base: SnapshotBase | None,
+        listed: dict[int, int],
+        crcs: dict[int, int],
+        out: Replayed,
+        *,
+        fallback: bool,
+    ) -> None:
+        place = f"ledger {ledger} entry {entry}"
+        try:
+            batch = replay.split_bodies([payload], self._name.record_hash, place_of=lambda _i: place)
+            self._join_batch(footer, ledger, entry, [payload], batch, listed, crcs, out)
+        except TooNewError:
+            raise
+        except DamageError as e:
+            if base is not None and (entry in listed or entry == base.last_entry):
+                raise SnapshotDamaged(str(e)) from e
+            if base is not None and entry < base.first_entry and not fallback:
+                # what a delta in front of the snapshot holds, the snapshot holds too; but nothing to fall back to any more
+                out.bars_fallback = True
+                out.damage.append(str(e))
+                return
+            if fallback and (ledger, entry) in self._skippable:
+                return  # each slice holds only acks that an entry before it holds
+            if entry == 0 and not (e.message.startswith("a record of another cursor")):
+                out.damage.append(str(e))  # the open record is for people
+                return
+            raise
+
+    # ---- reads with retries
+
+    async def _entries(self, ledger: int, first: int, last: int) -> list[bytes]:
+        found: list[bytes] = []
+        async for payloads in self._chunks(ledger, first, last):
+            found.extend(payloads)
+        if len(found) != last - first + 1:
+            raise DamageError(f"has {len(found)} of the entries {first}..{last}", f"ledger {ledger}")
+        return found
+
+    async def _one(self, ledger: int, entry: int) -> bytes:
+        """One entry; empty if BookKeeper refuses to give it: no record is empty, so it counts as damaged."""
+        try:
+            async for chunk in self._ledgers.read(ledger, entry, entry, max_bytes=READ_CHUNK_BYTES):
+                if chunk.payloads:
+                    return chunk.payloads[0]
+        except bk.NoSuchLedger as e:
+            raise LedgerMissing(ledger) from e
+        except bk.GatewayRefused:
+            return b""
+        raise DamageError("cannot be read", f"ledger {ledger} entry {entry}")
+
+    async def _chunks(self, ledger: int, first: int, last: int) -> AsyncIterator[Sequence[bytes]]:
+        delay = RETRY_MIN_S
+        at = first
+        while at <= last:
+            try:
+                async for chunk in self._ledgers.read(ledger, at, last, max_bytes=READ_CHUNK_BYTES):
+                    if chunk.payloads:
+                        self._on_waiting("")
+                        delay = RETRY_MIN_S
+                        at = chunk.first_entry + len(chunk.payloads)
+                        self._on_bytes(sum(map(len, chunk.payloads)))
+                        yield chunk.payloads
+                    elif chunk.closed:
+                        return
+                if at <= last:
+                    return
+            except bk.NoSuchLedger as e:
+                raise LedgerMissing(ledger) from e
+            except bk.GatewayRefused:
+                # BookKeeper itself found bytes it does not trust, somewhere in the range: find the entry
+                yield (await self._one(ledger, at),)
+                at += 1
+            except bk.GatewayError as e:
+                self._on_waiting(f"BookKeeper: reading ledger {ledger}: {e}")
+                await asyncio.sleep(delay)
+                delay = min(RETRY_MAX_S, delay * 2)
+
+
+def _base_state(base: Base, footer: Footer) -> AckState:
+    if isinstance(base, EmptyBase):
+        return AckState(base.mark_delete)
+    state = AckState(FIRST)
+    if isinstance(base, InlineBase):
+        state.join_segment(base.state)
+    return state
+
+
+def ledgers_of(footer: Footer) -> Iterable[int]:
+    """Every ledger a reader of this footer may touch, ascending."""
+    return sorted(footer.named_ledgers())

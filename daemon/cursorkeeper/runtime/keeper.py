@@ -1,0 +1,319 @@
+"""All cursors of one daemon: who holds what, whose turn it is, and the limits they share.
+
+Owns the cursors by name, the daemon-wide append window, the one timer, and the slow poll of footers. A bug in one
+cursor's machine ends that cursor (its source is told) and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.names import ROOT, CursorName
+from cursorkeeper.core.table import LIVE, OPENING, State
+from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.listener import Listener
+from cursorkeeper.runtime.runner import CursorRunner, Services, Telemetry
+from cursorkeeper.runtime.timers import Timers
+from cursorkeeper_clients.bookkeeper import errors as bk
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+
+ROOM_MIN = 2
+"""A turn may take two places: a segment goes with the delta in front of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperLimits:
+    """What bounds the daemon as a whole."""
+
+    appends_in_flight_max: int = 256
+    cursors_max: int = 10_000
+    detached_cursor_max_ms: int = 60_000
+    footer_poll_s: float = 60.0
+    close_timeout_s: float = 20.0
+
+
+DEFAULT_LIMITS = Limits()
+DEFAULT_KEEPER_LIMITS = KeeperLimits()
+DEFAULT_POLICY = LedgerPolicy()
+
+
+class Keeper:
+    """See the module. `identity` goes into every footer; `rng` makes nonces and jitter."""
+
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        zookeeper: ZooKeeper,
+        telemetry: Telemetry,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        keeper_limits: KeeperLimits = DEFAULT_KEEPER_LIMITS,
+        policy: LedgerPolicy = DEFAULT_POLICY,
+        encode: EncodeSettings | None = None,
+        identity: str = "keeper",
+        rng: random.Random | None = None,
+        root: str = ROOT,
+    ) -> None:
+        self.limits, self.keeper_limits, self.identity = limits, keeper_limits, identity
+        self.rng = rng or random.Random()
+        self.telemetry = telemetry
+        self.ledgers = ledgers
+        encoding = encode or EncodeSettings(max_entry_bytes=limits.max_entry_bytes)
+        self.footers = FooterStore(zookeeper, encoding, root=root)
+        loop = asyncio.get_running_loop()
+        self._services = Services(
+            ledgers, self.footers, policy, encoding, telemetry, loop.time, self._spawn, self._append_sent, self._append_answered, self._fail
+        )
+        self.policy = policy
+        self.cursors: dict[CursorName, CursorRunner] = {}
+        self._timers: Timers[CursorRunner] = Timers(self._due)
+        self._ready: deque[CursorRunner] = deque()
+        self._is_ready: set[CursorRunner] = set()
+        self._running = False
+        self._room = keeper_limits.appends_in_flight_max
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._attachments = 0
+        self._poll: asyncio.Task[None] | None = None
+        self.draining = False
+        self.failures: list[BaseException] = []
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Begin the slow poll. Clients must be started by whoever owns them."""
+        self._poll = asyncio.get_running_loop().create_task(self._poll_footers())
+
+    async def close(self, timeout_s: float | None = None) -> list[CursorName]:
+        """Close every cursor: last flush, footer, end. Returns those that did not make it in time: what they had
+        confirmed is durable all the same."""
+        self.draining = True
+        limit = self.keeper_limits.close_timeout_s if timeout_s is None else timeout_s
+        for runner in list(self.cursors.values()):
+            runner.dispatch(ev.Close())
+        try:
+            async with asyncio.timeout(limit):
+                await self._wait_all_closed()
+        except TimeoutError:
+            pass
+        left = [r.name for r in self.cursors.values()]
+        self.abandon()
+        return left
+
+    async def _wait_all_closed(self) -> None:
+        """A cursor that is still opening has accepted nothing: it needs no close."""
+        waiting = [r for r in self.cursors.values() if r.machine.state not in OPENING]
+        left = len(waiting)
+        done = asyncio.Event()
+
+        def one(_runner: CursorRunner) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done.set()
+
+        for runner in waiting:
+            runner.on_ended.append(one)
+        if waiting:
+            await done.wait()
+
+    def abandon(self) -> None:
+        """Stop at once, as a crash would: nothing is written any more."""
+        self.draining = True
+        self._timers.close()
+        if self._poll is not None:
+            self._poll.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        self.cursors.clear()
+        self._ready.clear()
+
+    # ---- cursors
+
+    def attach_id(self) -> int:
+        """A new attachment's number, unique in this daemon."""
+        self._attachments += 1
+        return self._attachments
+
+    def open(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
+        """Attach to a cursor, claiming it if it is not held here. Raises RefusedError."""
+        if self.draining:
+            raise RefusedError(
+                Refusal.SHUTTING_DOWN, name.display, "the daemon is stopping", "open it elsewhere, or here after the restart"
+            )
+        runner = self.cursors.get(name)
+        if runner is not None and not runner.is_ended:
+            self._attach(runner, request, attach, listener)
+            return
+        if len(self.cursors) >= self.keeper_limits.cursors_max:
+            raise RefusedError(
+                Refusal.TOO_MANY_CURSORS,
+                name.display,
+                f"this daemon holds {len(self.cursors)} cursors",
+                "raise cursors_max, or use another daemon",
+            )
+        runner = self._new(name)
+        runner.dispatch(request)
+        if not runner.is_ended:
+            runner.attach(attach, listener, request.layout)
+
+    def _attach(self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener) -> None:
+        if runner.machine.state not in LIVE | OPENING:
+            # it is on its way out: open it again when it has ended
+            runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
+            return
+        if runner.handle is not None and not request.takeover:
+            raise RefusedError(
+                Refusal.ALREADY_OPEN, runner.name.display, "another handle of this daemon holds it", "close that one, or open with takeover"
+            )
+        runner.attach(attach, listener, request.layout)
+
+    def _reopen(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
+        try:
+            self.open(name, request, attach, listener)
+        except RefusedError as e:
+            listener.on_refused(e.code, e.message, e.remedy)
+
+    def delete_unopened(self, name: CursorName, listener: Listener) -> None:
+        """Delete a cursor that nobody has open here: claim, fence, tombstone. Raises RefusedError."""
+        runner = self.cursors.get(name)
+        if runner is None or runner.is_ended:
+            runner = self._new(name)
+            runner.listeners[self.attach_id()] = listener
+            runner.dispatch(ev.Open(create=False, takeover=True, for_delete=True))
+        elif runner.handle is None and runner.machine.state in LIVE:
+            runner.listeners[self.attach_id()] = listener
+            runner.dispatch(ev.Delete())
+        else:
+            raise RefusedError(Refusal.ALREADY_OPEN, name.display, "it is open on another handle", "delete it there, or close it first")
+
+    def _new(self, name: CursorName) -> CursorRunner:
+        writer = f"{self.identity}/{self.rng.getrandbits(64):016x}"
+        machine = CursorMachine(name, self.limits, writer, jitter=self.rng.uniform(-0.1, 0.1))
+        runner = CursorRunner(machine, self._services, self._changed)
+        self.cursors[name] = runner
+        return runner
+
+    # ---- turns
+
+    def _fail(self, runner: CursorRunner, error: BaseException) -> None:
+        self.failures.append(error)
+        self.telemetry.log("bug: cursor stopped", cursor=str(runner.name), error=repr(error))
+        for listener in list(runner.listeners.values()):
+            listener.on_refused(
+                Refusal.UNAVAILABLE, f"an internal error stopped this cursor: {error!r}", "open it again; report this with the log"
+            )
+        runner.listeners.clear()
+        runner.machine.state = State.REFUSED
+        self._timers.set(runner, None)
+        if self.cursors.get(runner.name) is runner:
+            del self.cursors[runner.name]
+
+    def _changed(self, runner: CursorRunner) -> None:
+        if self.cursors.get(runner.name) is not runner:
+            return
+        if runner.is_ended:
+            self._timers.set(runner, None)
+            del self.cursors[runner.name]
+            return
+        at = runner.machine.wake_at_s
+        if runner.detached_at is not None and runner.machine.state in LIVE:
+            limit = runner.detached_at + self.keeper_limits.detached_cursor_max_ms / 1000
+            at = limit if at is None else min(at, limit)
+        if at is not None and at <= self._services.clock():
+            self._timers.set(runner, None)
+            self._make_ready(runner)
+        else:
+            self._timers.set(runner, at)
+
+    def _due(self, runner: CursorRunner) -> None:
+        self._make_ready(runner)
+
+    def _make_ready(self, runner: CursorRunner) -> None:
+        if runner not in self._is_ready:
+            self._is_ready.add(runner)
+            self._ready.append(runner)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._running and self._ready and self._room >= ROOM_MIN:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._run_ready)
+
+    def _run_ready(self) -> None:
+        self._running = False
+        for _ in range(len(self._ready)):
+            if not self._ready or self._room < ROOM_MIN:
+                break
+            runner = self._ready.popleft()
+            self._is_ready.discard(runner)
+            if not runner.is_ended and self.cursors.get(runner.name) is runner:
+                self._turn(runner)
+        self._schedule()
+
+    def _turn(self, runner: CursorRunner) -> None:
+        now = self._services.clock()
+        over = self.keeper_limits.detached_cursor_max_ms / 1000
+        if runner.detached_at is not None and runner.machine.state in LIVE and now - runner.detached_at >= over:
+            runner.detached_at = None
+            runner.dispatch(ev.Close())
+            return
+        runner.dispatch(ev.Tick(self._room))
+
+    def _append_answered(self) -> None:
+        self._room += 1
+        self._schedule()
+
+    def _append_sent(self) -> None:
+        self._room -= 1
+
+    @property
+    def appends_in_flight(self) -> int:
+        """Over all cursors."""
+        return self.keeper_limits.appends_in_flight_max - self._room
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            assert error is not None
+            self.failures.append(error)
+            self.telemetry.log("bug: a task failed", error=repr(error))
+
+    # ---- the slow poll
+
+    async def _poll_footers(self) -> None:
+        """Watches can be lost; an idle deposed owner must learn it. Also rolls back to the full ensemble."""
+        while True:
+            await asyncio.sleep(self.keeper_limits.footer_poll_s)
+            for runner in list(self.cursors.values()):
+                runner.dispatch(ev.FooterChanged())
+            if any(r.shrunk_ledger for r in self.cursors.values()):
+                await self._unshrink()
+
+    async def _unshrink(self) -> None:
+        try:
+            info = await self.ledgers.describe()
+        except bk.GatewayError:
+            return
+        if info.writable_bookies >= self.policy.ensemble:
+            for runner in list(self.cursors.values()):
+                if runner.shrunk_ledger:
+                    runner.shrunk_ledger = False
+                    runner.dispatch(ev.Roll())

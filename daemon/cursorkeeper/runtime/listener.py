@@ -1,0 +1,48 @@
+"""What a cursor tells whoever attached to it. Implemented by the stream's handles and by tests."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core.machine import CursorMachine
+
+
+class Listener(Protocol):
+    """One handle. Calls come from the event loop and must not block."""
+
+    def on_state(self, machine: CursorMachine) -> None:
+        """Everything accepted is durable: stream the state. It does not change until acks of this handle arrive."""
+        ...
+
+    def on_confirm(self, confirm: fx.Confirm) -> None:
+        """Durable or decided up to a seq."""
+        ...
+
+    def on_reset_done(self, done: fx.ResetDone) -> None:
+        """A reset is committed."""
+        ...
+
+    def on_pause(self, reason: str) -> None:
+        """Stop delivering."""
+        ...
+
+    def on_resume(self) -> None:
+        """Deliver again."""
+        ...
+
+    def on_refused(self, code: str, message: str, remedy: str) -> None:
+        """The handle has ended: a bad message, or a cursor that cannot be opened."""
+        ...
+
+    def on_deposed(self, epoch: int) -> None:
+        """The handle has ended: taken over here or elsewhere."""
+        ...
+
+    def on_closed(self) -> None:
+        """The cursor was closed."""
+        ...
+
+    def on_deleted(self) -> None:
+        """The cursor was deleted."""
+        ...

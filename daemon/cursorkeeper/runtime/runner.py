@@ -1,0 +1,284 @@
+"""One cursor at work: gives events to its machine and does what the machine wants, in order.
+
+Owns no decision. An effect's outcome comes back as an event of the same machine; a runner whose machine has ended
+ignores what is still on its way. Tasks exist only while something is awaited: an idle cursor has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.table import State
+from cursorkeeper.format import record
+from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.runtime import ledgers as ledger_calls
+from cursorkeeper.runtime.chain import ChainReader
+from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.listener import Listener
+from cursorkeeper_clients.bookkeeper import errors as bk
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+
+
+class Telemetry(Protocol):
+    """What a runner reports; numbers only."""
+
+    def flushed(self, stored_bytes: int, seconds: float) -> None:
+        """One record is acknowledged, `seconds` after it was sent."""
+        ...
+
+    def log(self, event: str, **fields: Any) -> None:
+        """Something an operator may want to know."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What runners share."""
+
+    ledgers: LedgerStore
+    footers: FooterStore
+    policy: LedgerPolicy
+    encode: EncodeSettings
+    telemetry: Telemetry
+    clock: Callable[[], float]
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    sent: Callable[[], None]
+    """An append takes a place of the daemon's window."""
+    appended: Callable[[], None]
+    """An append was answered: the place is free again."""
+    failed: Callable[[CursorRunner, BaseException], None]
+    """A bug: this cursor cannot go on."""
+
+
+class CursorRunner:
+    """See the module. `changed(runner)` is called after every step: the hub sets its timer or lets it tick."""
+
+    def __init__(self, machine: CursorMachine, services: Services, changed: Callable[[CursorRunner], None]) -> None:
+        self.machine, self._services, self._changed = machine, services, changed
+        self.listeners: dict[int, Listener] = {}
+        self.handle: int | None = None
+        """The attachment that is live or waits for the state."""
+        self.detached_at: float | None = services.clock()
+        self.shrunk_ledger = False
+        self.waiting_for = ""
+        self.on_ended: list[Callable[[CursorRunner], None]] = []
+        self._watched = False
+
+    @property
+    def name(self) -> CursorName:
+        """The cursor."""
+        return self.machine.name
+
+    @property
+    def is_ended(self) -> bool:
+        """Nothing comes any more."""
+        return self.machine.is_ended
+
+    # ---- handles
+
+    def attach(self, attach: int, listener: Listener, layout: tuple[Any, ...] = ()) -> None:
+        """A source wants this cursor; an earlier handle is told that it was taken over."""
+        if self.handle is not None and self.handle != attach:
+            old = self.listeners.pop(self.handle, None)
+            if old is not None:
+                old.on_deposed(self.machine.epoch)
+        self.listeners[attach] = listener
+        self.handle, self.detached_at = attach, None
+        self.dispatch(ev.Attach(attach, layout))
+
+    def detach(self, attach: int) -> None:
+        """The handle is gone; the cursor stays until `detached_cursor_max_ms`."""
+        self.listeners.pop(attach, None)
+        if self.handle == attach:
+            self.handle, self.detached_at = None, self._services.clock()
+        self.dispatch(ev.Detach(attach))
+
+    # ---- the machine
+
+    def dispatch(self, event: ev.Event) -> None:
+        """One step. An exception here is a bug: it ends this cursor and no other."""
+        if self.machine.is_ended:
+            return
+        try:
+            for effect in self.machine.step(event, self._services.clock()):
+                self._perform(effect)
+        except Exception as e:
+            self._services.failed(self, e)
+            return
+        self._changed(self)
+
+    def _perform(self, effect: fx.Effect) -> None:
+        match effect:
+            case fx.Append():
+                self._append(effect)
+            case fx.Confirm():
+                listener = self.listeners.get(effect.attach)
+                if listener is not None:
+                    listener.on_confirm(effect)
+            case fx.WriteFooter():
+                self._spawn(self._services.footers.write(self.name, effect.token, effect.footer, effect.expected_version))
+            case fx.ReadFooter():
+                self._spawn(self._services.footers.read(self.name, effect.token, sync=effect.sync, watch=self._footer_changed))
+            case fx.CreateLedger():
+                self._spawn(self._create(effect))
+            case fx.FenceLedger():
+                self._spawn(self._end(effect.token, effect.ledger, fence=True))
+            case fx.CloseLedger():
+                self._spawn(self._end(effect.token, effect.ledger, fence=False))
+            case fx.ReadChain():
+                reader = ChainReader(self.name, self._services.ledgers, self._wait_for)
+                self._spawn(reader.read(effect.token, effect.footer))
+            case fx.DeleteLedgers():
+                for ledger in effect.ledgers:
+                    self._services.spawn(self._delete(ledger))
+            case _:
+                self._tell(effect)
+
+    def _tell(self, effect: fx.Effect) -> None:
+        match effect:
+            case fx.StreamState():
+                self._listener(effect.attach, lambda x: x.on_state(self.machine))
+            case fx.ResetDone():
+                self._listener(effect.attach, lambda x: x.on_reset_done(effect))
+            case fx.RefuseHandle():
+                self._services.telemetry.log("handle refused", cursor=str(self.name), code=str(effect.code), problem=effect.message)
+                listener = self.listeners.pop(effect.attach, None)
+                if self.handle == effect.attach:
+                    self.handle, self.detached_at = None, self._services.clock()
+                if listener is not None:
+                    listener.on_refused(effect.code, effect.message, effect.remedy)
+            case fx.Refuse():
+                self._services.telemetry.log("cursor refused", cursor=str(self.name), code=str(effect.code), problem=effect.message)
+                for listener in self._all():
+                    listener.on_refused(effect.code, effect.message, effect.remedy)
+                self.listeners.clear()
+            case fx.Pause():
+                self._services.telemetry.log("paused", cursor=str(self.name), waiting_for=effect.reason)
+                for listener in self._all():
+                    listener.on_pause(effect.reason)
+            case fx.Resume():
+                self._services.telemetry.log("resumed", cursor=str(self.name))
+                for listener in self._all():
+                    listener.on_resume()
+            case fx.Ended():
+                self._end_all(effect.epoch)
+            case _:
+                raise AssertionError(f"nobody does {effect}")
+
+    def _end_all(self, epoch: int) -> None:
+        state = self.machine.state
+        self._services.telemetry.log("cursor ended", cursor=str(self.name), state=str(state), epoch=self.machine.epoch)
+        for listener in self._all():
+            if state is State.DEPOSED:
+                listener.on_deposed(epoch)
+            elif state is State.DELETED:
+                listener.on_deleted()
+            elif state is State.CLOSED:
+                listener.on_closed()
+        self.listeners.clear()
+        self.handle = None
+        for callback in self.on_ended:
+            callback(self)
+        self.on_ended.clear()
+
+    def _all(self) -> list[Listener]:
+        return list(self.listeners.values())
+
+    def _listener(self, attach: int, tell: Callable[[Listener], None]) -> None:
+        listener = self.listeners.get(attach)
+        if listener is not None:
+            tell(listener)
+
+    # ---- doing
+
+    def _spawn(self, work: Coroutine[Any, Any, ev.Event]) -> None:
+        async def run() -> None:
+            self.dispatch(await work)
+
+        self._services.spawn(run())
+
+    def _append(self, effect: fx.Append) -> None:
+        started = self._services.clock()
+        data = record.encode(effect.record, self._services.encode)
+        self._services.sent()
+        size, crc = len(data), int.from_bytes(data[record.CRC_AT : record.CRC_AT + 4], "little")
+        try:
+            future = self._services.ledgers.append(effect.ledger, effect.entry, data)
+        except bk.GatewayError as e:
+            reason = str(e)
+            asyncio.get_running_loop().call_soon(self._append_failed, effect, reason)
+            return
+
+        def done(answer: asyncio.Future[None]) -> None:
+            self._services.appended()
+            if answer.cancelled():
+                self._append_failed(effect, "cancelled", counted=True)
+                return
+            error = answer.exception()
+            if error is None:
+                self._services.telemetry.flushed(size, self._services.clock() - started)
+                self.dispatch(ev.Appended(effect.ledger, effect.entry, size, crc))
+            elif isinstance(error, bk.GatewayError):
+                self._append_failed(effect, str(error), counted=True)
+            else:
+                raise error
+
+        future.add_done_callback(done)
+
+    def _append_failed(self, effect: fx.Append, reason: str, *, counted: bool = False) -> None:
+        if not counted:
+            self._services.appended()
+        self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason))
+
+    async def _create(self, effect: fx.CreateLedger) -> ev.Event:
+        metadata = ledger_calls.custom_metadata(self.name, effect.epoch, effect.generation, self.machine.writer_id)
+        try:
+            ledger, self.shrunk_ledger = await ledger_calls.create(self._services.ledgers, self._services.policy, metadata)
+        except bk.GatewayError as e:
+            return ev.LedgerCreateFailed(effect.token, str(e))
+        return ev.LedgerCreated(effect.token, ledger)
+
+    async def _end(self, token: int, ledger: int, *, fence: bool) -> ev.Event:
+        try:
+            if not fence:
+                try:
+                    return ev.LedgerEnded(token, ledger, (await self._services.ledgers.close_ledger(ledger)).last_entry)
+                except bk.NoSuchLedger:
+                    raise
+                except bk.GatewayError:
+                    pass  # recovery gives the same end, or a later one
+            return ev.LedgerEnded(token, ledger, (await self._services.ledgers.fence(ledger)).last_entry)
+        except bk.NoSuchLedger as e:
+            return ev.LedgerEndFailed(token, ledger, True, str(e))
+        except bk.GatewayError as e:
+            return ev.LedgerEndFailed(token, ledger, False, str(e))
+
+    async def _delete(self, ledger: int) -> None:
+        delay = 0.1
+        for _ in range(8):
+            try:
+                await self._services.ledgers.delete(ledger)
+                return
+            except bk.GatewayRefused as e:
+                self._services.telemetry.log("ledger not deleted", cursor=str(self.name), ledger=ledger, problem=str(e))
+                return
+            except bk.GatewayError:
+                await asyncio.sleep(delay)
+                delay *= 2
+        # garbage collection takes it: no footer names it any more
+        self._services.telemetry.log("ledger left to garbage collection", cursor=str(self.name), ledger=ledger)
+
+    def _wait_for(self, why: str) -> None:
+        self.machine.waiting_for = why
+
+    def _footer_changed(self) -> None:
+        if not self.is_ended:
+            self.dispatch(ev.FooterChanged())

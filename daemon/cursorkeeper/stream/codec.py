@@ -1,0 +1,161 @@
+"""Messages of the ack stream to values of the core, and back. Pure; every malformed field is a RefusedError.
+
+Columns stay columns: packed fixed32 becomes a numpy array without a Python loop over its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from cursorkeeper.core import bitmaps
+from cursorkeeper.core.batch import NO_ENTRIES, AckBatch, LedgerColumns, count_acks
+from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.limits import BATCH_SIZE_MAX
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import CursorProperties, LayoutItem, LayoutState, MarkDeleteProperties, Partial
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from pyroaring import BitMap
+
+_STATES = {pb.LAYOUT_CLOSED: LayoutState.CLOSED, pb.LAYOUT_OPEN: LayoutState.OPEN, pb.LAYOUT_TRIMMED: LayoutState.TRIMMED}
+_STATES_OUT = {state: number for number, state in _STATES.items()}
+_WORD = 64
+
+
+def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
+    """Raises RefusedError."""
+    ledgers = tuple(_columns(part, cursor) for part in message.ledgers)
+    mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
+    properties = dict(message.properties.values) if message.HasField("properties") else None
+    return AckBatch(
+        seq=message.seq,
+        generation=message.generation,
+        mark_delete=mark_delete,
+        ledgers=ledgers,
+        properties=properties,
+        size_bytes=message.ByteSize(),
+        acks=count_acks(ledgers, mark_delete),
+    )
+
+
+def _columns(part: pb.LedgerAcks, cursor: str) -> LedgerColumns:
+    return LedgerColumns(
+        part.ledger_id,
+        np.asarray(part.entries, dtype=np.uint32) if part.entries else NO_ENTRIES,
+        np.asarray(part.ranges, dtype=np.uint32) if part.ranges else NO_ENTRIES,
+        tuple((p.entry, _partial(p, cursor, part.ledger_id)) for p in part.partial),
+        _bitmap(part.roaring, cursor) if part.roaring else None,
+    )
+
+
+def _bitmap(data: bytes, cursor: str) -> BitMap:
+    try:
+        bitmap = BitMap.deserialize(data)
+    except (ValueError, IndexError) as e:
+        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"roaring: {e}", "send a bitmap in the portable roaring format") from e
+    if len(bitmap.serialize()) != len(data):
+        raise RefusedError(Refusal.BAD_MESSAGE, cursor, "roaring: bytes after its end", "send exactly one bitmap")
+    return bitmap
+
+
+def _partial(message: pb.PartialAck, cursor: str, ledger: int) -> Partial:
+    where = f"the batch at {ledger}:{message.entry}"
+    size = message.batch_size
+    if bool(message.ack_set) == bool(message.acked):
+        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{where}: exactly one of ack_set and acked is needed", "send one of them")
+    if size > BATCH_SIZE_MAX or len(message.ack_set) * _WORD > BATCH_SIZE_MAX:
+        raise RefusedError(Refusal.BATCH_CONTRADICTS, cursor, f"{where} has more than {BATCH_SIZE_MAX} messages", "check the batch size")
+    missing = _missing_of_words(message.ack_set) if message.ack_set else _missing_of_ranges(message, cursor, where)
+    if not missing:
+        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{where}: nothing is missing", "send a wholly acked batch in `entries`")
+    if size and missing.max() >= size:
+        raise RefusedError(
+            Refusal.BATCH_CONTRADICTS,
+            cursor,
+            f"{where} has {size} messages and no index {missing.max()}",
+            "check the ack set against the batch size",
+        )
+    return Partial(size, missing)
+
+
+def _missing_of_words(words: Iterable[int]) -> BitMap:
+    """Pulsar's words: bit b of word w set = index 64 w + b is still un-acked."""
+    whole = 0
+    for at, word in enumerate(words):
+        whole |= word << (_WORD * at)
+    if whole.bit_count() <= 16:
+        found = []
+        while whole:
+            low = whole & -whole
+            found.append(low.bit_length() - 1)
+            whole ^= low
+        return BitMap(found)
+    raw = np.frombuffer(whole.to_bytes((whole.bit_length() + 7) // 8, "little"), dtype=np.uint8)
+    return bitmaps.from_sorted(np.flatnonzero(np.unpackbits(raw, bitorder="little")).astype(np.uint32))
+
+
+def _missing_of_ranges(message: pb.PartialAck, cursor: str, where: str) -> BitMap:
+    if not message.batch_size:
+        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{where}: acked ranges need batch_size", "send batch_size")
+    missing = bitmaps.span(0, message.batch_size - 1)
+    for part in message.acked:
+        if part.first > part.last or part.last >= message.batch_size:
+            raise RefusedError(
+                Refusal.BATCH_CONTRADICTS,
+                cursor,
+                f"{where} of {message.batch_size} messages has no indexes {part.first}..{part.last}",
+                "check the range against the batch size",
+            )
+        missing.remove_range(part.first, part.last + 1)
+    return missing
+
+
+def words_of(missing: BitMap) -> list[int]:
+    """The missing set as Pulsar's words, trailing zero words trimmed."""
+    whole = 0
+    for index in missing:
+        whole |= 1 << index
+    mask = (1 << _WORD) - 1
+    return [(whole >> (_WORD * at)) & mask for at in range((whole.bit_length() + _WORD - 1) // _WORD)]
+
+
+def position_of(message: pb.Position) -> Position:
+    """As it was sent; `intake_check` judges it."""
+    return Position(message.ledger, message.entry)
+
+
+def position_to(position: Position) -> pb.Position:
+    """The message."""
+    return pb.Position(ledger=position.ledger, entry=position.entry)
+
+
+def layout_of(message: pb.LayoutRun, cursor: str) -> tuple[LayoutItem, ...]:
+    """Raises RefusedError."""
+    if not len(message.ids) == len(message.states) == len(message.entries):
+        raise RefusedError(Refusal.BAD_MESSAGE, cursor, "layout: columns of unequal length", "send one state and one count per ledger id")
+    items = []
+    for ledger, state, entries in zip(message.ids, message.states, message.entries, strict=True):
+        if state not in _STATES:
+            raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"layout: ledger {ledger} has no known state", "send CLOSED, OPEN or TRIMMED")
+        items.append(LayoutItem(ledger, _STATES[state], entries if state == pb.LAYOUT_CLOSED else 0))
+    return tuple(items)
+
+
+def layout_to(items: Iterable[LayoutItem]) -> pb.LayoutRun:
+    """The message."""
+    run = pb.LayoutRun()
+    for item in items:
+        run.ids.append(item.ledger)
+        run.states.append(_STATES_OUT[item.state])
+        run.entries.append(item.entries)
+    return run
+
+
+def mark_delete_properties_to(properties: MarkDeleteProperties | None) -> pb.MarkDeleteProperties:
+    """The message; empty if there are none."""
+    return pb.MarkDeleteProperties(values=dict(properties.values) if properties else {})
+
+
+def cursor_properties_to(properties: CursorProperties | None) -> pb.CursorProperties:
+    """The message; empty if there are none."""
+    return pb.CursorProperties(values=dict(properties.values) if properties else {})

@@ -1,0 +1,58 @@
+"""Credit: how many bytes of unconfirmed acks a handle may have with us. What bounds the daemon's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class CreditPool:
+    """The daemon's total, shared evenly when many handles are live."""
+
+    handle_bytes: int = 4 << 20
+    daemon_bytes: int = 256 << 20
+    handle_bytes_min: int = 16 << 10
+    handles: int = 0
+
+    @property
+    def window(self) -> int:
+        """What one handle may have outstanding now."""
+        return min(self.handle_bytes, max(self.handle_bytes_min, self.daemon_bytes // max(1, self.handles)))
+
+
+class Credit:
+    """Of one handle: cumulative grants since Opened."""
+
+    __slots__ = ("_pool", "_released", "granted", "spent")
+
+    def __init__(self, pool: CreditPool) -> None:
+        self._pool = pool
+        self.granted = self.spent = self._released = 0
+        pool.handles += 1
+
+    def close(self) -> None:
+        """The handle is gone."""
+        self._pool.handles -= 1
+
+    def spend(self, size: int) -> bool:
+        """A batch arrived; False: it was not covered."""
+        if self.spent + size > self.granted:
+            return False
+        self.spent += size
+        return True
+
+    def release(self, size: int) -> int | None:
+        """Bytes are durable, dropped or duplicate; returns the new cumulative grant when it is worth telling."""
+        self._released += size
+        window = self._pool.window
+        target = self._released + window
+        everything_back = self._released >= self.spent
+        if target > self.granted and (everything_back or target - self.granted >= window // 8):
+            self.granted = target
+            return target
+        return None
+
+    def first(self) -> int:
+        """The grant that follows StateEnd."""
+        self.granted = self._pool.window
+        return self.granted

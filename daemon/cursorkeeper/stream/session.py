@@ -1,0 +1,271 @@
+"""One stream with one source: hello, handles, and what each message means. Knows no transport: messages come in by
+`receive`, go out by the outbox.
+
+A bad message after opening refuses its handle; a violation of the protocol itself (no hello, an unknown message) ends
+the stream. When the stream ends, its handles are detached; the cursors stay for a while.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.stream import codec, state_parts
+from cursorkeeper.stream.credits import Credit, CreditPool
+from cursorkeeper.stream.outbox import Outbox
+from cursorkeeper_clients._proto import acks_pb2 as pb
+
+if TYPE_CHECKING:
+    from cursorkeeper.runtime.keeper import Keeper
+
+PROTOCOL_VERSIONS = (1,)
+ACK_MESSAGE_BYTES_MAX = 4 << 20
+
+
+class ProtocolViolation(Exception):
+    """The stream ends with a status; `message` says what was wrong and what to do."""
+
+
+class Handle:
+    """One opened cursor of one stream: a `Listener`."""
+
+    def __init__(self, session: Session, handle: int, name: CursorName, attach: int) -> None:
+        self.session, self.handle, self.name, self.attach = session, handle, name, attach
+        self.credit = Credit(session.pool)
+        self.live = False
+
+    def _send(self, **message: object) -> None:
+        self.session.outbox.put(pb.KeeperMessage(**message))  # type: ignore[arg-type]
+
+    def on_state(self, machine: CursorMachine) -> None:
+        """Opened, state, first credit."""
+        self.live = True
+        self.session.outbox.put(state_parts.messages(self.handle, machine))
+        self.session.outbox.put(pb.KeeperMessage(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first())))
+        if machine.paused:
+            self.on_pause(machine.waiting_for)
+
+    def on_confirm(self, confirm: fx.Confirm) -> None:
+        """Durable, and credit back."""
+        self.session.outbox.put_durable(self.handle, confirm.seq)
+        granted = self.credit.release(confirm.released_bytes)
+        if granted is not None:
+            self.session.outbox.put_credit(self.handle, granted)
+
+    def on_reset_done(self, done: fx.ResetDone) -> None:
+        """The new generation."""
+        self._send(reset_done=pb.ResetDone(handle=self.handle, generation=done.generation, mark_delete=codec.position_to(done.mark_delete)))
+
+    def on_pause(self, reason: str) -> None:
+        """Stop delivering."""
+        self._send(pause=pb.Pause(handle=self.handle, reason=reason))
+
+    def on_resume(self) -> None:
+        """Deliver again."""
+        self._send(resume=pb.Resume(handle=self.handle))
+
+    def on_refused(self, code: str, message: str, remedy: str) -> None:
+        """The handle ends."""
+        self.session.drop(self)
+        self.session.outbox.put(refused(self.handle, Refusal(code), self.name.display, message, remedy))
+
+    def on_deposed(self, epoch: int) -> None:
+        """Somebody else has it."""
+        self.session.drop(self)
+        self._send(deposed=pb.Deposed(handle=self.handle, epoch=epoch))
+
+    def on_closed(self) -> None:
+        """Closed as asked, or by the daemon."""
+        self.session.drop(self)
+        self._send(closed=pb.Closed(handle=self.handle))
+
+    def on_deleted(self) -> None:
+        """Deleted as asked."""
+        self.session.drop(self)
+        self._send(deleted=pb.Deleted(handle=self.handle))
+
+
+def refused(handle: int, code: Refusal, cursor: str, message: str, remedy: str) -> pb.KeeperMessage:
+    """The message."""
+    return pb.KeeperMessage(refused=pb.Refused(handle=handle, code=str(code), cursor=cursor, message=message, remedy=remedy))
+
+
+class Session:
+    """See the module."""
+
+    def __init__(self, keeper: Keeper, pool: CreditPool, *, name: str, incarnation: str, credentials: bytes = b"") -> None:
+        self.keeper, self.pool = keeper, pool
+        self._name, self._incarnation, self._credentials = name, incarnation, credentials
+        self.outbox = Outbox()
+        self.source = ""
+        self._greeted = False
+        self._handles: dict[int, Handle] = {}
+
+    def hello(self) -> pb.KeeperMessage:
+        """Our own."""
+        return pb.KeeperMessage(hello=pb.Hello(name=self._name, incarnation=self._incarnation, protocol_versions=list(PROTOCOL_VERSIONS)))
+
+    def end(self) -> None:
+        """The stream is gone."""
+        for handle in list(self._handles.values()):
+            self.drop(handle)
+            runner = self.keeper.cursors.get(handle.name)
+            if runner is not None:
+                runner.detach(handle.attach)
+        self.outbox.close()
+
+    def drop(self, handle: Handle) -> None:
+        """The handle has ended; its number may be used again."""
+        if self._handles.get(handle.handle) is handle:
+            del self._handles[handle.handle]
+            handle.credit.close()
+
+    # ---- messages
+
+    def receive(self, message: pb.SourceMessage) -> None:
+        """One message of the source. Raises ProtocolViolation."""
+        kind = message.WhichOneof("message")
+        if kind == "hello":
+            self._hello(message.hello)
+            return
+        if not self._greeted:
+            raise ProtocolViolation("the first message must be Hello")
+        match kind:
+            case "ack_batch":
+                self._ack_batch(message.ack_batch)
+            case "open_cursor":
+                self._open(message.open_cursor)
+            case "delete_cursor" if message.delete_cursor.topic:
+                self._delete_unopened(message.delete_cursor)
+            case None:
+                raise ProtocolViolation("an empty message, or one of a newer protocol: use a version that Hello named")
+            case _:
+                self._control(kind, message)
+
+    def _hello(self, hello: pb.Hello) -> None:
+        if self._greeted:
+            raise ProtocolViolation("a second Hello")
+        if not set(hello.protocol_versions) & set(PROTOCOL_VERSIONS):
+            raise ProtocolViolation(
+                f"protocol versions {sorted(hello.protocol_versions)} of {hello.name!r}: "
+                f"this keeper speaks {list(PROTOCOL_VERSIONS)}; upgrade one of the two"
+            )
+        if self._credentials and hello.credentials != self._credentials:
+            raise ProtocolViolation(f"the credentials of {hello.name!r} are wrong: give the source the keeper's token")
+        self._greeted, self.source = True, hello.name
+        self.outbox.put(self.hello())
+
+    def _open(self, message: pb.OpenCursor) -> None:
+        number = message.handle
+        display = f"{message.topic}|{message.subscription}"
+        if number in self._handles:
+            self.outbox.put(
+                refused(number, Refusal.ALREADY_OPEN, display, f"handle {number} is in use on this stream", "choose another handle")
+            )
+            return
+        handle: Handle | None = None
+        try:
+            name = CursorName.checked(message.topic, message.subscription)
+            layout = codec.layout_of(message.layout, name.display)
+            request = ev.Open(
+                create=message.create,
+                takeover=message.takeover,
+                start=codec.position_of(message.start) if message.HasField("start") else None,
+                layout=layout,
+                cursor_properties=dict(message.cursor_properties) or None,
+            )
+            handle = Handle(self, number, name, self.keeper.attach_id())
+            self._handles[number] = handle
+            self.keeper.open(name, request, handle.attach, handle)
+        except RefusedError as e:
+            if handle is not None:
+                self.drop(handle)
+            self.outbox.put(refused(number, e.code, e.cursor, e.message, e.remedy))
+
+    def _live(self, number: int) -> Handle | None:
+        handle = self._handles.get(number)
+        if handle is None:
+            self.outbox.put(
+                refused(number, Refusal.UNKNOWN_HANDLE, "", f"handle {number} is not open on this stream", "open the cursor first")
+            )
+        return handle
+
+    def _fail(self, handle: Handle, error: RefusedError) -> None:
+        """Refuses the handle; what it sent before stays."""
+        runner = self.keeper.cursors.get(handle.name)
+        handle.on_refused(error.code, error.message, error.remedy)
+        if runner is not None:
+            runner.detach(handle.attach)
+
+    def _ack_batch(self, message: pb.AckBatch) -> None:
+        handle = self._live(message.handle)
+        if handle is None:
+            return
+        try:
+            batch = codec.batch_of(message, handle.name.display)
+            if not handle.live:
+                raise RefusedError(
+                    Refusal.BAD_MESSAGE, handle.name.display, "acks before StateEnd", "wait for StateEnd and the first Credit"
+                )
+            if not handle.credit.spend(batch.size_bytes):
+                raise RefusedError(
+                    Refusal.CREDIT_EXCEEDED,
+                    handle.name.display,
+                    f"a batch of {batch.size_bytes} bytes, {handle.credit.granted - handle.credit.spent} were granted",
+                    "wait for Credit before sending",
+                )
+        except RefusedError as e:
+            self._fail(handle, e)
+            return
+        self._dispatch(handle, ev.Acks(handle.attach, batch))
+
+    def _dispatch(self, handle: Handle, event: ev.Event) -> None:
+        runner = self.keeper.cursors.get(handle.name)
+        if runner is not None:
+            runner.dispatch(event)
+
+    def _control(self, kind: str, message: pb.SourceMessage) -> None:
+        body = getattr(message, kind)
+        handle = self._live(body.handle)
+        if handle is None:
+            return
+        try:
+            event = self._control_event(kind, message, handle)
+        except RefusedError as e:
+            self._fail(handle, e)
+            return
+        self._dispatch(handle, event)
+
+    def _control_event(self, kind: str, message: pb.SourceMessage, handle: Handle) -> ev.Event:
+        cursor = handle.name.display
+        if not handle.live and kind not in ("close_cursor", "delete_cursor"):
+            raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{kind} before StateEnd", "wait for StateEnd")
+        match kind:
+            case "layout":
+                body = message.layout
+                return ev.SetLayout(handle.attach, body.seq, body.generation, codec.layout_of(body.run, cursor))
+            case "set_cursor_properties":
+                sent = message.set_cursor_properties
+                return ev.SetProperties(handle.attach, sent.seq, sent.generation, dict(sent.properties.values))
+            case "reset_cursor":
+                reset = message.reset_cursor
+                if not reset.HasField("target"):
+                    raise RefusedError(Refusal.BAD_MESSAGE, cursor, "a reset without a target", "send the new mark-delete position")
+                return ev.Reset(handle.attach, reset.seq, reset.generation, codec.position_of(reset.target))
+            case "close_cursor":
+                return ev.Close()
+            case _:
+                return ev.Delete()
+
+    def _delete_unopened(self, message: pb.DeleteCursor) -> None:
+        number = message.handle
+        try:
+            name = CursorName.checked(message.topic, message.subscription)
+            handle = Handle(self, number, name, 0)
+            self.keeper.delete_unopened(name, handle)
+        except RefusedError as e:
+            self.outbox.put(refused(number, e.code, e.cursor, e.message, e.remedy))

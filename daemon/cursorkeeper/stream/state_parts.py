@@ -1,0 +1,63 @@
+"""The recovered state as messages: parts of bounded size, made one by one as the stream takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.snapshot_plan import CONTAINER, EntryRange, take_slice
+from cursorkeeper.core.state import AckState
+from cursorkeeper.stream import codec
+from cursorkeeper_clients._proto import acks_pb2 as pb
+
+PART_BYTES = 512 * 1024
+SLICE_ENTRIES = 32 * CONTAINER
+PARTIALS_PER_PART = 2_000
+
+
+def messages(handle: int, machine: CursorMachine) -> Iterator[pb.KeeperMessage]:
+    """Opened, the parts, StateEnd. The state must not change meanwhile: no credit was given yet."""
+    footer = machine.commit.committed
+    opened = pb.Opened(handle=handle, epoch=machine.epoch, generation=machine.generation)
+    if footer is not None:
+        opened.mark_delete.CopyFrom(codec.position_to(footer.mark_delete))
+    yield pb.KeeperMessage(opened=opened)
+    for part in parts(handle, machine.acks):
+        yield pb.KeeperMessage(state_part=part)
+    yield pb.KeeperMessage(state_end=end(handle, machine.acks))
+
+
+def parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
+    """Slices and partial batches, each part about `PART_BYTES` at most."""
+    part, size = pb.StatePart(handle=handle), 0
+    for ledger in sorted(state.ledgers):
+        acks = state.ledgers[ledger]
+        for first in range(0, acks.high_water, SLICE_ENTRIES):
+            area = take_slice(EntryRange(ledger, first, min(acks.high_water, first + SLICE_ENTRIES) - 1), state)
+            data = area.bitmap.serialize()
+            part.slices.add(ledger_id=ledger, first=area.first, last=area.last, holes=area.holes, roaring=data)
+            size += len(data) + 32
+            if size >= PART_BYTES:
+                yield part
+                part, size = pb.StatePart(handle=handle), 0
+    for (ledger, entry), partial in state.iter_partials():
+        part.partials.add(ledger_id=ledger, entry=entry, batch_size=partial.batch_size, ack_set=codec.words_of(partial.missing))
+        if len(part.partials) >= PARTIALS_PER_PART:
+            yield part
+            part, size = pb.StatePart(handle=handle), 0
+    if part.slices or part.partials:
+        yield part
+
+
+def end(handle: int, state: AckState) -> pb.StateEnd:
+    """The last word: mark-delete, properties, layout, totals."""
+    return pb.StateEnd(
+        handle=handle,
+        mark_delete=codec.position_to(state.mark_delete),
+        mark_delete_properties=codec.mark_delete_properties_to(state.mark_delete_properties),
+        cursor_properties=codec.cursor_properties_to(state.cursor_properties),
+        layout=codec.layout_to(state.layout),
+        acked_entries=state.span - state.hole_count,
+        holes=state.hole_count,
+        partial_batches=state.partial_count,
+    )
