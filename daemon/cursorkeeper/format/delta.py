@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pyroaring import BitMap
-
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.sizes import EXPANSION_MAX
 from cursorkeeper.core.values import Delta, Partial, PartialKey
 from cursorkeeper.format import leb, sections
 from cursorkeeper.format.fields import Field, Head, append_head, append_partials, check_end, read_ledger, read_partials, read_present
+from pyroaring import BitMap
 
 ALLOWED: Final = Field(63)
 

@@ -14,8 +14,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from google_crc32c import value as crc32c
-
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
 from cursorkeeper.core.footer import (
     FOOTER_VERSION,
@@ -34,6 +32,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import Record, Segment
 from cursorkeeper.format import record
+from google_crc32c import value as crc32c
 
 FOOTER_BYTES_MAX: Final = 16 * 1024
 """Without inline states, which have their own limit."""

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from google_crc32c import value as crc32c
-from numpy.typing import NDArray
-from pyroaring import BitMap
-
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta
 from cursorkeeper.format import columns, delta, record
 from cursorkeeper.format.codec import Codec, expand
+from google_crc32c import value as crc32c
+from numpy.typing import NDArray
+from pyroaring import BitMap
 
 CHUNK_BYTES: Final = 1 << 20
 """Body bytes read in one pass. Bounds the memory of the columns: a byte becomes at most eight acks of eight bytes."""

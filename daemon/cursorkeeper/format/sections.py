@@ -15,13 +15,12 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
-from pyroaring import BitMap
-
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.sizes import leb_size, section_sizes
 from cursorkeeper.format import leb
+from numpy.typing import NDArray
+from pyroaring import BitMap
 
 SHORT: Final = 32
 """Up to this many members (or body bytes) a loop is faster than numpy."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from google_crc32c import value as crc32c
-from pyroaring import BitMap
-
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import LEDGER_ID_MAX
 from cursorkeeper.core.sizes import EXPANSION_MAX
 from cursorkeeper.core.values import Partial, PartialKey, Segment, Slice, SnapshotEnd
 from cursorkeeper.format import leb
 from cursorkeeper.format.fields import Field, Head, append_head, append_partials, check_end, read_count, read_partials
+from pyroaring import BitMap
 
 _SLICE: Final = struct.Struct("<QIIBI")
 _END: Final = struct.Struct("<QIIQI")
@@ -93,11 +91,6 @@ def _read_bitmap(raw: bytes, name: str) -> BitMap:
     if used != len(raw):
         raise DamageError(f"the bitmap of {name} has {len(raw) - used} bytes too many")
     return bitmap
-
-
-def segments_checksum(segment_crcs: tuple[int, ...]) -> int:
-    """`SnapshotEnd.segments_crc32c`: crc32c over the crc32c fields of the segments' records, u32 each, in order."""
-    return int(crc32c(struct.pack(f"<{len(segment_crcs)}I", *segment_crcs)))
 
 
 def encode_end(end: SnapshotEnd) -> bytes:

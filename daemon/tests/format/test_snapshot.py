@@ -199,8 +199,3 @@ def test_values_that_break_the_contract_are_not_written() -> None:
         snapshot.encode_segment(Segment(slices=(Slice(1, 5, 9, True, BitMap([4])),)))
     with pytest.raises(ValueError, match="ascend"):
         snapshot.encode_end(SnapshotEnd(1, 1, 1, (3, 3), Position(1, 1), None, None))
-
-
-def test_the_checksum_over_segments_depends_on_their_order() -> None:
-    assert snapshot.segments_checksum(()) == 0
-    assert snapshot.segments_checksum((1, 2)) != snapshot.segments_checksum((2, 1))
