@@ -1,0 +1,68 @@
+"""What a real Pulsar `broker.conf` says that applies to cursors: addresses, quorums, digest, limits.
+
+Names are Pulsar's. What has no counterpart in the native format (it has no ceiling to configure) is left alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_NUMBERS = {
+    "managedLedgerDefaultEnsembleSize": "ensemble",
+    "managedLedgerDefaultWriteQuorum": "write_quorum",
+    "managedLedgerDefaultAckQuorum": "ack_quorum",
+    "zooKeeperSessionTimeoutMillis": "zookeeper_session_timeout_ms",
+    "metadataStoreSessionTimeoutMillis": "zookeeper_session_timeout_ms",
+    "managedLedgerCursorRolloverTimeInSeconds": "ledger_age_max_s",
+    "persistentUnackedRangesMaxEntrySize": "max_entry_bytes",
+}
+_ADDRESSES = ("zookeeperServers", "metadataStoreUrl")
+_DIGESTS = {"CRC32C": "CRC32C", "CRC32": "CRC32", "MAC": "MAC", "DUMMY": "DUMMY"}
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """A Java properties file, as Pulsar's are: `key=value` lines, `#` comments, the last of several counts."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        key, _, value = stripped.partition("=")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def read_broker_conf(file: Path) -> dict[str, Any]:
+    """Settings by our names. Raises SettingsError."""
+    from cursorkeeper.settings import SettingsError
+
+    try:
+        conf = read_properties(file.read_text())
+    except OSError as e:
+        raise SettingsError(f"{file}: {e.strerror or e}") from e
+    found: dict[str, Any] = {}
+    for key in _ADDRESSES:
+        address = conf.get(key, "")
+        if address:
+            scheme, colon, rest = address.partition(":")
+            if colon and scheme == "zk":
+                address = rest
+            elif scheme in ("rocksdb", "etcd", "memory", "oxia"):
+                raise SettingsError(f"{file}: {key}={address}: footers are kept in ZooKeeper; give its address with --zookeeper")
+            found["zookeeper"] = address
+    for key, name in _NUMBERS.items():
+        text = conf.get(key, "")
+        if text:
+            try:
+                found[name] = int(text)
+            except ValueError as e:
+                raise SettingsError(f"{file}: {key}={text}: not a number") from e
+    digest = conf.get("managedLedgerDigestType", "")
+    if digest:
+        if digest not in _DIGESTS:
+            raise SettingsError(f"{file}: managedLedgerDigestType={digest}: use one of {', '.join(_DIGESTS)}")
+        found["digest"] = _DIGESTS[digest]
+    if conf.get("managedLedgerPassword"):
+        found["password"] = conf["managedLedgerPassword"]
+    return found

@@ -1,0 +1,224 @@
+"""One frozen, validated value for everything that can be set: TOML file, environment, flags, and Pulsar's `broker.conf`.
+
+Later sources win: defaults < broker.conf < TOML < environment (`CURSORKEEPER_` + upper-case name) < flags. Every error
+names the setting, its source and the remedy. Relations between settings are checked by `check()`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from cursorkeeper.core.limits import KIB, MIB, Limits
+from cursorkeeper.format.codec import Codec
+from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.runtime.keeper import KeeperLimits
+from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper_clients.bookkeeper.port import Digest
+
+ENVIRONMENT_PREFIX = "CURSORKEEPER_"
+_D, _K = Limits(), KeeperLimits()
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used; the message says which, from where, and what to do."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """See the module. Units are in the names."""
+
+    # who and where
+    name: str = ""
+    """Of this daemon, in footers and in Hello; default: the host's name."""
+    listen: str = "127.0.0.1:7650"
+    """Where sources publish (`AckSink`) and tools ask (`CursorStore`)."""
+    sources: list[str] = []
+    """Sources to subscribe to (`AckSource`): host:port each."""
+    metrics_listen: str = "127.0.0.1:7652"
+    """Prometheus text at /metrics; empty: off."""
+    source_token_file: str = ""
+    """If given, a source's Hello must carry this file's content."""
+
+    # the systems it stands on
+    gateway: str = "127.0.0.1:7651"
+    gateway_token_file: str = ""
+    zookeeper: str = "127.0.0.1:2181"
+    """host:port[,host:port...][/chroot]"""
+    zookeeper_session_timeout_ms: int = 30_000
+    zookeeper_jute_maxbuffer_bytes: int = 0xFFFFF
+    root: str = "/cursorkeeper/cursors"
+
+    # cursor ledgers
+    ensemble: int = 3
+    write_quorum: int = 3
+    ack_quorum: int = 2
+    digest: str = "CRC32C"
+    password: str = ""
+    shrink_ensemble: bool = True
+    """With a bookie missing, write with an ensemble of the ack quorum rather than not at all."""
+    codec: str = "zstd"
+    zstd_level: int = 1
+
+    # per cursor: see `core.limits.Limits`
+    max_entry_bytes: int = _D.max_entry_bytes
+    flush_interval_ms: int = _D.flush_interval_ms
+    flush_acks_max: int = _D.flush_acks_max
+    flush_acks_min: int = _D.flush_acks_min
+    flush_bytes_max: int = _D.flush_bytes_max
+    appends_in_flight_max: int = _D.appends_in_flight_max
+    open_ledger_span_max: int = _D.open_ledger_span_max
+    layout_ledgers_max: int = _D.layout_ledgers_max
+    batch_size_max: int = _D.batch_size_max
+    mark_delete_properties_bytes_max: int = _D.mark_delete_properties_bytes_max
+    cursor_properties_bytes_max: int = _D.cursor_properties_bytes_max
+    inline_state_max_bytes: int = _D.inline_state_max_bytes
+    chain_ledgers_max: int = _D.chain_ledgers_max
+    chain_ledgers_hard_max: int = _D.chain_ledgers_hard_max
+    ledger_bytes_max: int = _D.ledger_bytes_max
+    ledger_age_max_s: float = _D.ledger_age_max_s
+    snapshot_age_max_s: float = _D.snapshot_age_max_s
+    snapshot_interval_min_s: float = _D.snapshot_interval_min_s
+    snapshot_bytes_min: int = _D.snapshot_bytes_min
+    snapshot_cost_ratio: float = _D.snapshot_cost_ratio
+    replay_estimate_max_s: float = _D.replay_estimate_max_s
+    snapshot_segments_in_flight_max: int = _D.snapshot_segments_in_flight_max
+    inline_backstop_interval_ms: int = _D.inline_backstop_interval_ms
+    bookkeeper_away_ms: int = _D.bookkeeper_away_ms
+    retry_min_ms: int = _D.retry_min_ms
+    retry_max_ms: int = _D.retry_max_ms
+
+    # per daemon
+    daemon_appends_in_flight_max: int = _K.appends_in_flight_max
+    cursors_max: int = _K.cursors_max
+    detached_cursor_max_ms: int = _K.detached_cursor_max_ms
+    footer_poll_s: float = _K.footer_poll_s
+    close_timeout_s: float = _K.close_timeout_s
+    credit_bytes: int = 4 * MIB
+    daemon_credit_bytes: int = 256 * MIB
+    ack_message_bytes_max: int = 4 * MIB
+    gc_interval_s: float = 3_600.0
+    """How often ledgers that no footer names are looked for; 0: never."""
+    uvloop: bool = False
+    """Use uvloop if it is installed."""
+    log_level: str = "info"
+
+    @property
+    def limits(self) -> Limits:
+        """Of each cursor."""
+        return Limits(**{f.name: getattr(self, f.name) for f in fields(Limits)})
+
+    @property
+    def keeper_limits(self) -> KeeperLimits:
+        """Of the daemon."""
+        return KeeperLimits(
+            appends_in_flight_max=self.daemon_appends_in_flight_max,
+            cursors_max=self.cursors_max,
+            detached_cursor_max_ms=self.detached_cursor_max_ms,
+            footer_poll_s=self.footer_poll_s,
+            close_timeout_s=self.close_timeout_s,
+        )
+
+    @property
+    def policy(self) -> LedgerPolicy:
+        """How cursor ledgers are created."""
+        return LedgerPolicy(
+            self.ensemble, self.write_quorum, self.ack_quorum, Digest[self.digest], self.password.encode(), self.shrink_ensemble
+        )
+
+    @property
+    def encode(self) -> EncodeSettings:
+        """How records are written."""
+        return EncodeSettings(self.max_entry_bytes, Codec[self.codec.upper()], self.zstd_level)
+
+    @property
+    def identity(self) -> str:
+        """host/pid: goes into every footer with the claim's nonce."""
+        return f"{self.name or socket.gethostname()}/{os.getpid()}"
+
+    def check(self) -> None:
+        """Relations between settings. Raises SettingsError."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+                raise SettingsError(f"{name} = {value}: must not be negative")
+        if self.digest not in Digest.__members__:
+            raise SettingsError(f"digest = {self.digest!r}: use one of {', '.join(Digest.__members__)}")
+        if self.codec.upper() not in Codec.__members__:
+            raise SettingsError(f"codec = {self.codec!r}: use one of {', '.join(m.lower() for m in Codec.__members__)}")
+        if not self.ensemble >= self.write_quorum >= self.ack_quorum >= 1:
+            raise SettingsError(
+                f"ensemble {self.ensemble} >= write_quorum {self.write_quorum} >= ack_quorum {self.ack_quorum} >= 1 does not hold"
+            )
+        if self.chain_ledgers_max >= self.chain_ledgers_hard_max:
+            raise SettingsError(
+                f"chain_ledgers_max {self.chain_ledgers_max} must be below chain_ledgers_hard_max {self.chain_ledgers_hard_max}"
+            )
+        if not 64 * KIB <= self.max_entry_bytes <= 4 * MIB - 128 * KIB:
+            raise SettingsError(f"max_entry_bytes = {self.max_entry_bytes}: use 64 KiB to 4 MiB less 128 KiB")
+        znode = 16 * KIB + self.inline_state_max_bytes * 4 // 3
+        if znode >= self.zookeeper_jute_maxbuffer_bytes:
+            raise SettingsError(
+                f"inline_state_max_bytes = {self.inline_state_max_bytes}: a footer could have {znode} bytes, "
+                f"ZooKeeper's jute.maxbuffer is {self.zookeeper_jute_maxbuffer_bytes}"
+            )
+        if self.appends_in_flight_max < 2 or self.daemon_appends_in_flight_max < 4:
+            raise SettingsError("appends_in_flight_max must be at least 2 and daemon_appends_in_flight_max at least 4")
+
+    def check_gateway(self, entry_bytes_max: int, message_bytes_max: int) -> None:
+        """Our entries must fit the gateway's. Raises SettingsError."""
+        if self.max_entry_bytes + 64 * KIB > entry_bytes_max:
+            raise SettingsError(
+                f"max_entry_bytes = {self.max_entry_bytes} + 64 KiB is above the gateway's entry limit of {entry_bytes_max}: "
+                "lower the one or raise the other"
+            )
+        if self.max_entry_bytes >= message_bytes_max:
+            raise SettingsError(f"max_entry_bytes = {self.max_entry_bytes}: the gateway takes messages of {message_bytes_max} bytes")
+
+
+def load(
+    *,
+    file: Path | None = None,
+    broker_conf: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """All sources together, checked. Raises SettingsError."""
+    values: dict[str, Any] = {}
+    if broker_conf is not None:
+        from cursorkeeper.broker_conf import read_broker_conf
+
+        values.update(read_broker_conf(broker_conf))
+    if file is not None:
+        values.update(_toml(file))
+    values.update(_environment(os.environ if environment is None else environment))
+    values.update({k: v for k, v in (flags or {}).items() if v is not None})
+    try:
+        settings = msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as e:
+        raise SettingsError(f"{e}; `cursorkeeper run --help` lists the settings") from e
+    settings.check()
+    return settings
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except FileNotFoundError as e:
+        raise SettingsError(f"{file}: no such file") from e
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        raise SettingsError(f"{file}: {e}") from e
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in Settings.__struct_fields__:
+        text = environment.get(ENVIRONMENT_PREFIX + name.upper())
+        if text is not None:
+            found[name] = text.split(",") if name == "sources" else text
+    return found

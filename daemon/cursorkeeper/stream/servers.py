@@ -1,0 +1,139 @@
+"""The stream over gRPC, in both directions: `AckSink` for sources that dial us, `AckSource` for sources we dial.
+
+Owns transport and its limits; what messages mean is in `session`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import structlog
+from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.stream.credits import CreditPool
+from cursorkeeper.stream.outbox import OutboxFull
+from cursorkeeper.stream.session import ProtocolViolation, Session
+from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+
+log = structlog.get_logger("cursorkeeper.stream")
+
+RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
+
+
+def channel_options(message_bytes_max: int, *, server: bool) -> list[tuple[str, int]]:
+    """gRPC options: message limit above ours, and keepalive that really ends a dead connection.
+
+    `http2.ping_timeout_ms` decides how long a ping may stay unanswered; `keepalive_timeout_ms` alone does not.
+    """
+    options = [
+        ("grpc.max_receive_message_length", message_bytes_max + 64 * 1024),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+    if server:
+        options += [
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+            ("grpc.http2.max_ping_strikes", 0),
+            ("grpc.so_reuseport", 0),
+        ]
+    return options
+
+
+class SessionFactory:
+    """Makes a session per stream."""
+
+    def __init__(self, keeper: Keeper, pool: CreditPool, *, name: str, incarnation: str, credentials: bytes = b"") -> None:
+        self._keeper, self._pool = keeper, pool
+        self._name, self._incarnation, self._credentials = name, incarnation, credentials
+
+    def __call__(self) -> Session:
+        return Session(self._keeper, self._pool, name=self._name, incarnation=self._incarnation, credentials=self._credentials)
+
+
+async def _read_all(session: Session, messages: AsyncIterator[Any]) -> None:
+    async for message in messages:
+        session.receive(message)
+
+
+class AckSinkService(rpc.AckSinkServicer):
+    """`Publish`: the source dials."""
+
+    def __init__(self, sessions: SessionFactory) -> None:
+        self._sessions = sessions
+
+    async def Publish(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        """One stream. Ends with FAILED_PRECONDITION on a violation of the protocol, RESOURCE_EXHAUSTED if not read."""
+        session = self._sessions()
+        reader = asyncio.ensure_future(_read_all(session, request_iterator))
+        reader.add_done_callback(lambda _task: session.outbox.close())
+        try:
+            while (message := await session.outbox.next()) is not None:
+                yield message
+            await _check(reader, context)
+        finally:
+            reader.cancel()
+            session.end()
+
+
+async def _check(reader: asyncio.Future[None], context: Any) -> None:
+    error = None if reader.cancelled() or not reader.done() else reader.exception()
+    if isinstance(error, ProtocolViolation):
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    if isinstance(error, OutboxFull):
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the source does not read: {error}")
+    if error is not None and not isinstance(error, asyncio.CancelledError | grpc.RpcError):
+        raise error
+
+
+class Subscriber:
+    """Keeps one subscription to one source, for ever: dials, subscribes, and dials again with a bounded back-off."""
+
+    def __init__(self, address: str, sessions: SessionFactory, message_bytes_max: int) -> None:
+        self.address = address
+        self._sessions, self._message_bytes_max = sessions, message_bytes_max
+        self.connected = False
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        delay = RETRY_MIN_S
+        while True:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            try:
+                await self._once()
+            except ProtocolViolation as e:
+                log.warning("source refused", source=self.address, problem=str(e))
+            except grpc.RpcError as e:
+                code = e.code() if hasattr(e, "code") else e
+                log.info("source away", source=self.address, problem=str(code))
+            self.connected = False
+            delay = RETRY_MIN_S if loop.time() - began > 5 else min(RETRY_MAX_S, delay * 2)
+            await asyncio.sleep(delay)
+
+    async def _once(self) -> None:
+        session = self._sessions()
+        async with grpc.aio.insecure_channel(self.address, options=channel_options(self._message_bytes_max, server=False)) as channel:
+            call = rpc.AckSourceStub(channel).Subscribe()  # type: ignore[no-untyped-call]
+            writer = asyncio.ensure_future(self._write_all(session, call))
+            try:
+                async for message in call:
+                    self.connected = True
+                    session.receive(message)
+                if writer.done() and not writer.cancelled() and writer.exception() is not None:
+                    await writer
+            finally:
+                writer.cancel()
+                session.end()
+                call.cancel()
+
+    @staticmethod
+    async def _write_all(session: Session, call: Any) -> None:
+        while (message := await session.outbox.next()) is not None:
+            await call.write(message)
+        await call.done_writing()

@@ -1,0 +1,88 @@
+"""`CursorStore`: questions about the cursors this daemon holds, for tools and for dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.runtime.runner import CursorRunner
+from cursorkeeper.stream import codec, state_parts
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+
+ENTRIES_MAX = 100_000
+ACKED, UNACKED, PARTLY = 1, 0, 2
+
+
+def info_of(runner: CursorRunner) -> pb.CursorInfo:
+    """What is known of one cursor, now."""
+    machine = runner.machine
+    return pb.CursorInfo(
+        cursor=pb.CursorRef(topic=runner.name.topic, subscription=runner.name.subscription),
+        state=str(machine.state),
+        epoch=machine.epoch,
+        generation=machine.generation,
+        mark_delete=codec.position_to(machine.acks.mark_delete),
+        holes=machine.acks.hole_count,
+        acked_entries=machine.acks.span - machine.acks.hole_count,
+        partial_batches=machine.acks.partial_count,
+        accepted_acks=machine.counters.accepted_acks,
+        pending_bytes=machine.progress.unconfirmed_bytes,
+        appends_in_flight=machine.writer.in_flight,
+        chain_ledgers=len(machine.chain),
+        waiting_for=machine.waiting_for,
+    )
+
+
+class CursorStoreService(rpc.CursorStoreServicer):
+    """See the module. A cursor that is not held here is NOT_FOUND: its footer says who has it."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    async def _runner(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
+        name = CursorName(ref.topic, ref.subscription)
+        runner = self._keeper.cursors.get(name)
+        if runner is None:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"{name}: not held by this daemon; `cursorkeeper inspect` reads it from the ledgers"
+            )
+        assert runner is not None
+        return runner
+
+    async def Get(self, request: pb.GetRequest, context: Any) -> pb.CursorInfo:  # noqa: N802
+        """One cursor."""
+        return info_of(await self._runner(request.cursor, context))
+
+    async def List(self, request: pb.ListRequest, context: Any) -> AsyncIterator[pb.CursorInfo]:  # noqa: N802
+        """All that are held."""
+        for runner in list(self._keeper.cursors.values()):
+            yield info_of(runner)
+
+    async def AckState(self, request: pb.AckStateRequest, context: Any) -> pb.AckStateReply:  # noqa: N802
+        """Of each entry asked: acked, not, or partly, with the indexes that remain."""
+        if len(request.entries) > ENTRIES_MAX:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"{len(request.entries)} entries, {ENTRIES_MAX} are allowed: ask in parts"
+            )
+        state = (await self._runner(request.cursor, context)).machine.acks
+        reply = pb.AckStateReply()
+        marks = bytearray()
+        for entry in request.entries:
+            partial = state.partial(request.ledger_id, entry)
+            if partial is not None:
+                reply.partials.add(
+                    ledger_id=request.ledger_id, entry=entry, batch_size=partial.batch_size, ack_set=codec.words_of(partial.missing)
+                )
+            marks.append(PARTLY if partial is not None else ACKED if state.is_acked(request.ledger_id, entry) else UNACKED)
+        reply.acked = bytes(marks)
+        return reply
+
+    async def Export(self, request: pb.ExportRequest, context: Any) -> AsyncIterator[pb.KeeperMessage]:  # noqa: N802
+        """The state as an opened source gets it; accepted acks included, so it may be ahead of what is durable."""
+        runner = await self._runner(request.cursor, context)
+        for message in list(state_parts.messages(0, runner.machine)):
+            yield message

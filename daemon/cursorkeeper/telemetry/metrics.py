@@ -1,0 +1,88 @@
+"""Prometheus metrics of the daemon, and the runner's `Telemetry` on top of them and the log.
+
+Owns names and help texts. Counters of cursors are summed at scrape time from the machines: nothing is counted twice,
+and the hot path touches two metrics per record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from cursorkeeper.runtime.keeper import Keeper
+
+_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16)
+_WARN = ("paused", "cursor refused", "handle refused", "bug", "ledger left", "ledger not deleted")
+log = structlog.get_logger("cursorkeeper")
+
+
+class DaemonTelemetry:
+    """Implements the runner's `Telemetry`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._append_seconds = Histogram(
+            "cursorkeeper_append_seconds", "From sending a record to its ack by the quorum.", buckets=_SECONDS, registry=self.registry
+        )
+        self._append_bytes = Counter("cursorkeeper_append_bytes", "Stored bytes of acknowledged records.", registry=self.registry)
+        self._events = Counter("cursorkeeper_events", "What the log told, by event.", ["event"], registry=self.registry)
+
+    def flushed(self, stored_bytes: int, seconds: float) -> None:
+        """One record is acknowledged."""
+        self._append_seconds.observe(seconds)
+        self._append_bytes.inc(stored_bytes)
+
+    def log(self, event: str, **fields: Any) -> None:
+        """One line, and a count."""
+        self._events.labels(event.partition(":")[0]).inc()
+        if event.startswith(_WARN):
+            log.warning(event, **fields)
+        else:
+            log.info(event, **fields)
+
+    def watch(self, keeper: Keeper) -> None:
+        """Scrape this keeper's cursors too."""
+        self.registry.register(_CursorCollector(keeper))
+
+    def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
+        """Serves /metrics in a thread; returns the port and how to stop."""
+        server, thread = start_http_server(port, addr=host, registry=self.registry)
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join(timeout=2)
+
+        return int(server.server_port), stop
+
+
+class _CursorCollector(Collector):
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def collect(self) -> Iterator[Metric]:
+        states: dict[str, int] = {}
+        sums = dict.fromkeys(("accepted_acks", "new_acks", "duplicate_acks", "flushes", "snapshots", "rolls", "inline_backstops"), 0)
+        chain_max = paused = 0
+        for runner in list(self._keeper.cursors.values()):
+            machine = runner.machine
+            states[str(machine.state)] = states.get(str(machine.state), 0) + 1
+            chain_max = max(chain_max, len(machine.chain))
+            paused += machine.paused
+            for name in sums:
+                sums[name] += getattr(machine.counters, name)
+        cursors = GaugeMetricFamily("cursorkeeper_cursors", "Cursors held, by state.", labels=["state"])
+        for state, count in sorted(states.items()):
+            cursors.add_metric([state], count)
+        yield cursors
+        yield GaugeMetricFamily("cursorkeeper_cursors_paused", "Cursors whose acks wait too long.", value=paused)
+        yield GaugeMetricFamily("cursorkeeper_chain_ledgers_longest", "Ledgers in the longest chain.", value=chain_max)
+        yield GaugeMetricFamily("cursorkeeper_appends_in_flight", "Records sent and not answered.", value=self._keeper.appends_in_flight)
+        for name, value in sums.items():
+            yield CounterMetricFamily(f"cursorkeeper_{name}", f"{name.replace('_', ' ')} of the cursors held now.", value=value)
