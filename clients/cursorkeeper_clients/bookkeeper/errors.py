@@ -87,12 +87,12 @@ HINTS = {
     "CONNECTION_LOST": "the gateway went away or restarted; write handles did not survive it",
     "TIMEOUT": "BookKeeper or the gateway was too slow; look at both before raising the limit",
     "NOT_ENOUGH_BOOKIES": "fewer bookies can be written to than the ensemble needs; start some, or use a smaller ensemble",
-    "ENTRY_ID": "the client's numbering and the gateway's differ: fence the ledger and read its end",
-    "NOT_HELD": "the write handle is in another gateway process, on another stream, or was closed: fence the ledger",
+    "UNEXPECTED_ENTRY_ID": "the client's numbering and the gateway's differ: fence the ledger and read its end",
+    "NO_HANDLE": "the write handle is in another gateway process, on another stream, or was closed: fence the ledger",
     "ENTRY_TOO_LARGE": "cut the record smaller; describe() tells the limit",
     "NO_SUCH_LEDGER": "the ledger was deleted: read the footer again, it may name other ledgers",
     "CLIENT_CLOSED": "this client was closed; open a new one",
-    "READER": "this connection has the role reader; writing, fencing and deleting need the role writer",
+    "READERS_MAY_NOT": "this connection has the role reader; writing, fencing and deleting need the role writer",
 }
 
 BY_REACTION: dict[str, type[GatewayError]] = {
@@ -159,3 +159,10 @@ def connection_lost(operation: Operation, *, ledger: int = -1, message: str = ""
 def timed_out(operation: Operation, *, ledger: int = -1, message: str = "") -> GatewayError:
     """No answer within the limit."""
     return from_status(operation, "DEADLINE_EXCEEDED", ledger=ledger, message=message)
+
+
+def afterwards(ledger: int, died_of: GatewayError | None) -> GatewayError:
+    """What an append gets after an earlier one ended its ledger for writing: nothing was even tried."""
+    kind: type[GatewayError] = GatewayFenced if isinstance(died_of, GatewayFenced) else GatewayRoll
+    reason, code = (died_of.reason, died_of.bookkeeper_code) if died_of else ("HANDLE_CLOSED", -11)
+    return kind(reason, Outcome.NOT_DONE, ledger=ledger, bookkeeper_code=code, message="an earlier append failed")

@@ -106,11 +106,13 @@ class FakeGateway:
         self.process.start()
 
     def break_stream(self) -> None:
-        """Only this client's append stream breaks: its handles die, the process lives."""
+        """Only this client's append stream breaks: its handles die, the process lives and may close their ledgers."""
         for ledger, handle in list(self.process.handles.items()):
             if handle.stream is self._stream:
                 handle.cut(_lost(Operation.APPEND, ledger))
                 del self.process.handles[ledger]
+                if not handle.ledger.fenced and self.store.rng.random() < 0.5:
+                    handle.ledger.close_at(handle.ledger.acked)
         self._stream = object()
 
     # --- the port ---
@@ -163,13 +165,13 @@ class FakeGateway:
         return AppendRoom(self._entries_max - self._entries, max(self._bytes_max - self._bytes, 0))
 
     async def read(self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0) -> AsyncIterator[ReadChunk]:
+        if first < 0 or (last != TO_LAST_CONFIRMED and last < first):
+            raise GatewayRefused(
+                "BAD_REQUEST", Outcome.NOT_DONE, ledger=ledger, message=f"the range {first} to {last} is empty or negative"
+            )
         found = await self._call(Operation.READ, ledger, lambda: self.store.ledger(ledger))
         confirmed, closed = found.visible_end, found.state is LedgerState.CLOSED
-        if last > confirmed:
-            text = f"entry {last} is beyond the last add confirmed {confirmed}"
-            kind, code = (GatewayRefused, -13) if closed else (GatewayRetry, -1)
-            raise kind("NO_SUCH_ENTRY", Outcome.NOT_DONE, ledger=ledger, bookkeeper_code=code, message=text)
-        upto = confirmed if last == TO_LAST_CONFIRMED else last
+        upto = confirmed if last == TO_LAST_CONFIRMED else min(last, confirmed)
         limit, at, told = max_bytes or _CHUNK_BYTES, first, False
         while at <= upto or not told:
             self._check_up(Operation.READ, ledger)
@@ -209,8 +211,8 @@ class FakeGateway:
     async def close_ledger(self, ledger: int) -> LedgerEnd:
         await self._call(Operation.CLOSE, ledger, lambda: None)
         handle = self.process.handles.get(ledger)
-        if handle is None or handle.dead or handle.stream not in (None, self._stream):
-            raise GatewayRoll("NOT_HELD", Outcome.NOT_DONE, ledger=ledger)
+        if handle is None or handle.dead:
+            raise GatewayRoll("NO_HANDLE", Outcome.NOT_DONE, ledger=ledger)
         await handle.wait_drained()
         self._check_up(Operation.CLOSE, ledger)
         if handle.dead:
@@ -220,12 +222,14 @@ class FakeGateway:
         found = self.store.ledger(ledger)
         if not found.fenced:
             found.close_at(found.acked)
-        elif found.state is not LedgerState.CLOSED or found.end.last_entry != handle.ledger.acked:
-            raise GatewayFenced("METADATA_VERSION", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-17)
+        elif found.state is not LedgerState.CLOSED:  # a recovery is under way and will decide the end
+            raise GatewayFenced("METADATA_CHANGED", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-17)
         return found.end
 
     async def delete(self, ledger: int) -> None:
         def do() -> None:
+            if handle := self.process.handles.pop(ledger, None):
+                handle.cut(_lost(Operation.APPEND, ledger))
             self.store.ledgers.pop(ledger, None)
 
         await self._call(Operation.DELETE, ledger, do)
@@ -254,7 +258,7 @@ class FakeGateway:
     async def _call(self, operation: Operation, ledger: int, do: Callable[[], T], half: Callable[[], None] = lambda: None) -> T:
         self._check_up(operation, ledger)
         if self.role != "writer" and operation not in _READER_MAY:
-            raise GatewayRefused("READER", Outcome.NOT_DONE, ledger=ledger)
+            raise GatewayRefused("READERS_MAY_NOT", Outcome.NOT_DONE, ledger=ledger)
         process, instance = self.process, self.process.instance
         planned = self.store.faults.take(operation, self.store.rng)
         await asyncio.sleep(self.store.faults.delay_s(self.store.rng))
@@ -282,10 +286,10 @@ class FakeGateway:
         if not self.process.up:
             return connection_lost(Operation.APPEND, ledger=ledger)
         if self.role != "writer":
-            return GatewayRefused("READER", Outcome.NOT_DONE, ledger=ledger)
+            return GatewayRefused("READERS_MAY_NOT", Outcome.NOT_DONE, ledger=ledger)
         handle = self.process.handles.get(ledger)
         if handle is None or handle.stream not in (None, self._stream):
-            return GatewayRoll("NOT_HELD", Outcome.NOT_DONE, ledger=ledger)
+            return GatewayRoll("NO_HANDLE", Outcome.NOT_DONE, ledger=ledger)
         return None
 
 

@@ -21,6 +21,7 @@ from cursorkeeper_clients.bookkeeper.errors import (
     GatewayRoll,
     Operation,
     Outcome,
+    afterwards,
     connection_lost,
     timed_out,
 )
@@ -54,6 +55,7 @@ class FakeHandle:
         self.stream: object | None = None
         self.next_entry = 0
         self.dead = False
+        self._died_of: GatewayError | None = None
         self._queue: deque[_Append] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._drained: list[asyncio.Future[None]] = []
@@ -97,12 +99,12 @@ class FakeHandle:
     def _refusal(self, entry: int, payload: bytes) -> GatewayError | None:
         where, not_done = self.ledger.ledger, Outcome.NOT_DONE
         if self.dead:
-            return GatewayRoll("LEDGER_CLOSED", not_done, ledger=where, bookkeeper_code=-11, message="an earlier append failed")
+            return afterwards(where, self._died_of)
         if len(payload) > self.store.entry_bytes_max:
             text = f"entry {entry} has {len(payload)} bytes, the limit is {self.store.entry_bytes_max}"
             return GatewayRefused("ENTRY_TOO_LARGE", not_done, ledger=where, message=text)
         if entry != self.next_entry:
-            return GatewayRefused("ENTRY_ID", not_done, ledger=where, message=f"entry {entry} given, {self.next_entry} is next")
+            return GatewayRefused("UNEXPECTED_ENTRY_ID", not_done, ledger=where, message=f"entry {entry} given, {self.next_entry} is next")
         return None
 
     def _advance(self) -> None:
@@ -180,22 +182,24 @@ class FakeHandle:
     def _fail_from(self, first: _Append, error: Callable[[], GatewayError]) -> None:
         """This append and all later ones fail in their turn; the handle is dead."""
         self.dead = True
+        self._died_of = self._died_of or error()
         self._fail_rest(next(i for i, a in enumerate(self._queue) if a is first), error)
 
     def _refuse_from(self, first: _Append, error: GatewayError) -> None:
-        """This append and all later ones are refused; the handle lives and expects the first of them again."""
+        """This append and all later ones are refused. A lone one leaves the handle alive, expecting it again."""
         self._fail_rest(next(i for i, a in enumerate(self._queue) if a is first), lambda: error)
-        if error.outcome is Outcome.NOT_DONE and not isinstance(error, GatewayRoll | GatewayFenced):
+        lone = self._queue[-1] is first
+        if lone and error.outcome is Outcome.NOT_DONE and not isinstance(error, GatewayRoll | GatewayFenced):
             self.next_entry = first.entry
         else:
-            self.dead = True
+            self.dead, self._died_of = True, error
 
     def _fail_rest(self, start: int, error: Callable[[], GatewayError]) -> None:
         for append in list(self._queue)[start:]:
             append.error = append.error or error()
 
     def _fenced(self) -> GatewayError:
-        return GatewayFenced("LEDGER_FENCED", Outcome.UNKNOWN, ledger=self.ledger.ledger, bookkeeper_code=-101)
+        return GatewayFenced("FENCED", Outcome.UNKNOWN, ledger=self.ledger.ledger, bookkeeper_code=-101)
 
     def _no_bookies(self) -> GatewayError:
         return GatewayRoll("NOT_ENOUGH_BOOKIES", Outcome.UNKNOWN, ledger=self.ledger.ledger, bookkeeper_code=-6)

@@ -137,7 +137,8 @@ class LedgerStore(Protocol):
         """Queue one entry; never blocks. Raises `GatewayRetry` WINDOW_FULL at once beyond `append_room`.
 
         The futures of a ledger complete in entry order. After a failure, that entry and all later ones of the ledger
-        have failed too; ROLL and FENCED end the ledger for writing, REFUSED leaves it as it was.
+        have failed too. ROLL and FENCED end the ledger for writing, and so does any failure that took several appends
+        along; a lone append that was refused leaves the ledger as it was, waiting for that entry again.
         """
         ...
 
@@ -148,7 +149,8 @@ class LedgerStore(Protocol):
     def read(self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0) -> AsyncIterator[ReadChunk]:
         """Entries first..last in order, without recovery. Chunks hold at most `max_bytes` (0: default) or one entry.
 
-        At least one chunk comes, possibly without payloads, so that the last add confirmed is always told.
+        At least one chunk comes, possibly without payloads, so that the last add confirmed is always told. A range that
+        reaches beyond it ends there without an error: who must have all of it counts.
         """
         ...
 
@@ -161,7 +163,7 @@ class LedgerStore(Protocol):
         ...
 
     async def delete(self, ledger: int) -> None:
-        """Delete; already gone is success. Does not stop a live writer."""
+        """Delete; already gone is success. A writer at another gateway is not stopped by it."""
         ...
 
     async def metadata(self, ledger: int) -> LedgerInfo:

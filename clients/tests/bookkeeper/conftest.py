@@ -1,0 +1,38 @@
+"""Fixtures: the two worlds of the contract suite."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+from cursorkeeper_clients.stack import Standalone
+
+from clients.tests.bookkeeper.worlds import FakeWorld, RealWorld, World
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """One JVM for all tests of the session."""
+    folder: Path = tmp_path_factory.mktemp("standalone")
+    with Standalone(folder, bookies=3) as stack:
+        yield stack
+
+
+@pytest_asyncio.fixture(params=["fake", pytest.param("real", marks=pytest.mark.jvm)])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """The contract's two worlds."""
+    if request.param == "fake":
+        yield FakeWorld(seed=7)
+        return
+    real = RealWorld(request.getfixturevalue("standalone"))
+    yield real
+    await real.close()
+
+
+@pytest_asyncio.fixture
+async def store(world: World) -> LedgerStore:
+    """A writer."""
+    return await world.client()
