@@ -94,7 +94,12 @@ def _read_bitmap(raw: bytes, name: str) -> BitMap:
 
 
 def encode_end(end: SnapshotEnd) -> bytes:
-    """The uncompressed body: fixed part, entry ids of the segments (ascending, as distances), fields 0 to 2."""
+    """The uncompressed body: fixed part, entry ids of the segments (ascending, as distances), fields 0 to 2.
+
+    Raises ValueError without segments: there is always at least one.
+    """
+    if not end.segment_entries:
+        raise ValueError("a snapshot has at least one segment")
     out = bytearray(_END.pack(end.snapshot_id, end.epoch, end.generation, end.length, end.segments_crc32c))
     leb.append(out, len(end.segment_entries))
     previous = -1
@@ -113,6 +118,8 @@ def decode_end(body: bytes) -> SnapshotEnd:
         raise DamageError(f"an end record of {len(body)} bytes, at least {_END.size} are needed")
     snapshot_id, epoch, generation, length, checksum = _END.unpack_from(body)
     count, pos = read_count(body, _END.size, "segments")
+    if count == 0:
+        raise DamageError("an end record without segments")
     entries: list[int] = []
     for _ in range(count):
         gap, pos = leb.read(body, pos)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyroaring import BitMap
-
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import (
@@ -24,6 +22,7 @@ from cursorkeeper.core.values import (
     SnapshotEnd,
     Stamp,
 )
+from pyroaring import BitMap
 
 Json = dict[str, Any]
 

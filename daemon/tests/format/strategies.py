@@ -133,7 +133,7 @@ ENDS = st.builds(
     U64,
     U32,
     U32,
-    st.sets(st.integers(0, LEDGER_ID_MAX), max_size=6).map(lambda s: tuple(sorted(s))),
+    st.sets(st.integers(0, LEDGER_ID_MAX), min_size=1, max_size=6).map(lambda s: tuple(sorted(s))),
     POSITIONS,
     st.none() | NUMBER_MAPS,
     st.none() | TEXT_MAPS,

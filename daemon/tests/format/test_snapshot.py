@@ -185,8 +185,9 @@ def test_damage_of_a_segment_is_named(body: bytes, words: str) -> None:
     [
         (b"x" * 27, "27 bytes, at least 28"),
         (bytes(28) + b"\x02\x05\x00\x01\x01\x01", "do not ascend"),
-        (bytes(28) + b"\x00\x00", "without mark-delete"),
-        (bytes(28) + b"\x00\x09\x01\x01", "unknown field bits 0x8"),
+        (bytes(28) + b"\x00\x01\x01\x01", "without segments"),
+        (bytes(28) + b"\x01\x00\x00", "without mark-delete"),
+        (bytes(28) + b"\x01\x00\x09\x01\x01", "unknown field bits 0x8"),
     ],
 )
 def test_damage_of_an_end_record_is_named(body: bytes, words: str) -> None:
@@ -199,3 +200,5 @@ def test_values_that_break_the_contract_are_not_written() -> None:
         snapshot.encode_segment(Segment(slices=(Slice(1, 5, 9, True, BitMap([4])),)))
     with pytest.raises(ValueError, match="ascend"):
         snapshot.encode_end(SnapshotEnd(1, 1, 1, (3, 3), Position(1, 1), None, None))
+    with pytest.raises(ValueError, match="at least one segment"):
+        snapshot.encode_end(SnapshotEnd(1, 1, 1, (), Position(1, 1), None, None))
