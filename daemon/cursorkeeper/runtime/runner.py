@@ -16,6 +16,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import State
+from cursorkeeper.core.values import Delta, OpenRecord, Segment, SnapshotEnd
 from cursorkeeper.format import record
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import ledgers as ledger_calls
@@ -27,11 +28,14 @@ from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 
+KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open"}
+
+
 class Telemetry(Protocol):
     """What a runner reports; numbers only."""
 
-    def flushed(self, stored_bytes: int, seconds: float) -> None:
-        """One record is acknowledged, `seconds` after it was sent."""
+    def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
+        """One record ("delta", "segment", ...) is acknowledged, `seconds` after it was sent."""
         ...
 
     def log(self, event: str, **fields: Any) -> None:
@@ -209,6 +213,7 @@ class CursorRunner:
         started = self._services.clock()
         data = record.encode(effect.record, self._services.encode)
         self._services.sent()
+        kind = KINDS[type(effect.record.body)]
         size, crc = len(data), int.from_bytes(data[record.CRC_AT : record.CRC_AT + 4], "little")
         try:
             future = self._services.ledgers.append(effect.ledger, effect.entry, data)
@@ -224,7 +229,7 @@ class CursorRunner:
                 return
             error = answer.exception()
             if error is None:
-                self._services.telemetry.flushed(size, self._services.clock() - started)
+                self._services.telemetry.flushed(kind, size, self._services.clock() - started)
                 self.dispatch(ev.Appended(effect.ledger, effect.entry, size, crc))
             elif isinstance(error, bk.GatewayError):
                 self._append_failed(effect, str(error), counted=True)

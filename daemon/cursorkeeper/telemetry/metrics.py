@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from cursorkeeper.runtime.runner import KINDS
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
 
 _SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16)
+_BYTES = tuple(float(64 * 2 ** (step / 2)) for step in range(29))
+"""64 B to 1 MiB in steps of 1.41."""
 _WARN = ("paused", "cursor refused", "handle refused", "bug", "ledger left", "ledger not deleted")
 log = structlog.get_logger("cursorkeeper")
 
@@ -30,13 +33,16 @@ class DaemonTelemetry:
         self._append_seconds = Histogram(
             "cursorkeeper_append_seconds", "From sending a record to its ack by the quorum.", buckets=_SECONDS, registry=self.registry
         )
-        self._append_bytes = Counter("cursorkeeper_append_bytes", "Stored bytes of acknowledged records.", registry=self.registry)
+        self._append_bytes = Histogram(
+            "cursorkeeper_append_bytes", "Stored bytes of acknowledged records.", ["kind"], buckets=_BYTES, registry=self.registry
+        )
+        self._bytes_of = {kind: self._append_bytes.labels(kind) for kind in KINDS.values()}
         self._events = Counter("cursorkeeper_events", "What the log told, by event.", ["event"], registry=self.registry)
 
-    def flushed(self, stored_bytes: int, seconds: float) -> None:
+    def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
         """One record is acknowledged."""
         self._append_seconds.observe(seconds)
-        self._append_bytes.inc(stored_bytes)
+        self._bytes_of[kind].observe(stored_bytes)
 
     def log(self, event: str, **fields: Any) -> None:
         """One line, and a count."""

@@ -34,7 +34,7 @@ class SilentTelemetry:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.flushes = 0
 
-    def flushed(self, stored_bytes: int, seconds: float) -> None:
+    def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
         self.flushes += 1
 
     def log(self, event: str, **fields: Any) -> None:

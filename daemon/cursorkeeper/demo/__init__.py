@@ -1,0 +1,1 @@
+"""The main job, played from end to end with real processes and real kills."""
