@@ -112,6 +112,7 @@ enum Command {
   final List<Flag> flags() {
     List<Flag> flags = new ArrayList<>(ownFlags());
     flags.add(PARENT);
+    flags.add(Flags.CONFIG);
     return flags;
   }
 

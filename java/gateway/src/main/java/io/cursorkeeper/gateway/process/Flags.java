@@ -24,7 +24,7 @@ public final class Flags {
   /** Values for these flags; throws IllegalArgumentException with a message for people. */
   public static Flags parse(List<Flag> known, String... args) {
     Map<String, String> given = commandLine(args);
-    Map<String, String> file = properties(given.remove(CONFIG.name()));
+    Map<String, String> file = properties(given.get(CONFIG.name()));
     Flags flags = new Flags();
     for (Flag flag : known) {
       String fromFile = file.remove(flag.name());

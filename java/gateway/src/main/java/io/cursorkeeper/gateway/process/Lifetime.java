@@ -3,6 +3,7 @@ package io.cursorkeeper.gateway.process;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.logging.log4j.Level;
 import org.apache.logging.log4j.core.config.Configurator;
 import org.slf4j.Logger;
@@ -79,8 +80,10 @@ public final class Lifetime {
     cutOff.start();
     Step step;
     while ((step = next()) != null) {
+      long startNanos = System.nanoTime();
       try {
         step.stop().run();
+        LOG.info("stopped {} in {} ms", step.name(), TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startNanos));
       } catch (Exception | LinkageError failure) {
         LOG.warn("stopping {} failed: {}", step.name(), Failed.inOneLine(failure));
       }

@@ -3,9 +3,13 @@ package io.cursorkeeper.gateway.service;
 import java.util.concurrent.CompletableFuture;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.conf.ClientConfiguration;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** The official client, built with the settings that its traps ask for, and the two questions health asks it. */
 final class BookKeeperClient {
+  private static final Logger LOG = LoggerFactory.getLogger(BookKeeperClient.class);
+
   private final BookKeeper client;
 
   private BookKeeperClient(BookKeeper client) {
@@ -50,7 +54,11 @@ final class BookKeeperClient {
         .thenApply(bookies -> bookies.getValue().size());
   }
 
-  void close() throws Exception {
-    client.close();
+  void close() {
+    try {
+      client.close();
+    } catch (Exception failure) {
+      LOG.debug("closing the BookKeeper client failed", failure);
+    }
   }
 }

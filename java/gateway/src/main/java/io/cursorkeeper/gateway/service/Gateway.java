@@ -33,6 +33,7 @@ public final class Gateway {
   private static final long KEEPALIVE_ANSWER_MAX_MS = 10_000;
   private static final long DRAIN_MAX_MS = 500;
   private static final long DRAIN_POLL_MS = 5;
+  private static final long CLIENT_CLOSE_MAX_MS = 250;
 
   private final GatewaySettings settings;
   private final BookKeeperClient client;
@@ -113,7 +114,11 @@ public final class Gateway {
     if (metricsServer != null) {
       metricsServer.stop();
     }
-    client.close();
+    // The library waits seconds for its idle threads; it has nothing left to do that matters.
+    Thread closing = new Thread(client::close, "client-close");
+    closing.setDaemon(true);
+    closing.start();
+    closing.join(CLIENT_CLOSE_MAX_MS);
   }
 
   private void warmUp() {

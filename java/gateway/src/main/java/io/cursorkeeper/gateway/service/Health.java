@@ -65,16 +65,20 @@ final class Health implements Runnable {
   }
 
   private void look() {
+    boolean answered = false;
+    int writable = 0;
     try {
-      connected = client.connected().get(ANSWER_MAX_MS, TimeUnit.MILLISECONDS);
-      writableBookies = client.writableBookies().get(ANSWER_MAX_MS, TimeUnit.MILLISECONDS);
+      // The second question goes to ZooKeeper itself: a session may look alive for seconds after it is not.
+      answered = client.connected().get(ANSWER_MAX_MS, TimeUnit.MILLISECONDS);
+      writable = client.writableBookies().get(ANSWER_MAX_MS, TimeUnit.MILLISECONDS);
     } catch (InterruptedException stopping) {
       Thread.currentThread().interrupt();
       return;
     } catch (Exception noAnswer) {
-      connected = false;
-      writableBookies = 0;
+      answered = false;
     }
+    connected = answered;
+    writableBookies = writable;
     boolean able = connected && writableBookies >= writableBookiesMin;
     if (able && !warm) {
       warmUp.run();
