@@ -1,0 +1,130 @@
+"""The demo's processes: the stack, the daemon, the source. Started, waited for, killed with SIGKILL, never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cursorkeeper_clients.stack.ports import free_port
+
+READY_MAX_S = 60.0
+STREAM_LIMIT_BYTES = 1 << 20
+
+
+class ProcessFailed(Exception):
+    """A process ended that should not have; the message holds the end of its log."""
+
+
+class PythonProcess:
+    """A module of this distribution as a process of its own; its standard output is JSON lines."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        self.name, self.log, self._arguments = name, log, list(arguments)
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """It was started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Start it; does not wait for it to be ready."""
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", *self._arguments, "--parent-pid", str(os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log, limit=STREAM_LIMIT_BYTES,
+            )  # fmt: skip
+
+    async def line(self, limit_s: float = READY_MAX_S) -> dict[str, Any]:
+        """The next JSON line of its output. Raises ProcessFailed if it ends or says nothing in time."""
+        assert self._process is not None and self._process.stdout is not None
+        try:
+            async with asyncio.timeout(limit_s):
+                raw = await self._process.stdout.readline()
+        except TimeoutError as e:
+            raise ProcessFailed(f"{self.name} said nothing for {limit_s:.0f} s\n{self.tail()}") from e
+        if not raw:
+            code = await self._process.wait()
+            raise ProcessFailed(f"{self.name} ended with status {code}\n{self.tail()}")
+        found: dict[str, Any] = json.loads(raw)
+        return found
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        await self._end(signal.SIGKILL, 10)
+
+    async def stop(self, limit_s: float = 30.0) -> None:
+        """SIGTERM, then SIGKILL if it takes longer."""
+        await self._end(signal.SIGTERM, limit_s)
+
+    async def _end(self, number: signal.Signals, limit_s: float) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        try:
+            async with asyncio.timeout(limit_s):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    def tail(self) -> str:
+        """The end of its log."""
+        with contextlib.suppress(OSError):
+            return self.log.read_text(errors="replace")[-2000:]
+        return ""
+
+
+class DaemonProcess(PythonProcess):
+    """`cursorkeeper run` on a fixed port, so that a source finds it again after a kill."""
+
+    def __init__(self, folder: Path, gateway: str, zookeeper: str, extra: Sequence[str] = ()) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        self.metrics = f"127.0.0.1:{free_port()}"
+        super().__init__(
+            "daemon",
+            [
+                "cursorkeeper.cli.main", "run", "--listen", self.address, "--metrics-listen", self.metrics,
+                "--gateway", gateway, "--zookeeper", zookeeper, "--name", "demo", *extra,
+            ],
+            folder / "daemon.log",
+        )  # fmt: skip
+
+    async def start(self) -> None:
+        """Returns when it is ready."""
+        await super().start()
+        await self.line()
+
+    async def scrape(self) -> dict[str, float]:
+        """Its metrics by name and labels; empty while it is down."""
+        return await asyncio.to_thread(_scrape, self.metrics)
+
+
+def _scrape(address: str) -> dict[str, float]:
+    try:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=2) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return {}
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if line and line[0] != "#":
+            key, _, value = line.rpartition(" ")
+            found[key] = float(value)
+    return found

@@ -1,0 +1,50 @@
+"""Sums metrics over daemons that are killed: each scrape replaces what its process said before, a kill keeps it."""
+
+from __future__ import annotations
+
+import re
+
+BUCKET = re.compile(r'cursorkeeper_append_bytes_bucket\{kind="(\w+)",le="([^"]+)"\}')
+COUNT = re.compile(r'cursorkeeper_append_bytes_(count|sum)\{kind="(\w+)"\}')
+
+
+class Totals:
+    """Records and bytes written, by kind, over all daemons so far."""
+
+    def __init__(self) -> None:
+        self._ended: dict[str, float] = {}
+        self._current: dict[str, float] = {}
+
+    def scraped(self, metrics: dict[str, float]) -> None:
+        """What the running daemon says now."""
+        if metrics:
+            self._current = metrics
+
+    def process_ended(self) -> None:
+        """It was killed: its last word stays."""
+        for key, value in self._current.items():
+            self._ended[key] = self._ended.get(key, 0.0) + value
+        self._current = {}
+
+    def _all(self) -> dict[str, float]:
+        keys = self._ended.keys() | self._current.keys()
+        return {k: self._ended.get(k, 0.0) + self._current.get(k, 0.0) for k in keys}
+
+    def records(self, kind: str) -> int:
+        """How many records of a kind."""
+        return int(self._all().get(f'cursorkeeper_append_bytes_count{{kind="{kind}"}}', 0))
+
+    def bytes_written(self) -> int:
+        """Of every kind."""
+        return int(sum(v for k, v in self._all().items() if (m := COUNT.match(k)) and m.group(1) == "sum"))
+
+    def flush_bytes(self, share: float) -> int:
+        """A quantile of a delta record's stored bytes, as the upper end of its bucket."""
+        buckets = sorted(
+            (float(m.group(2)), v) for k, v in self._all().items() if (m := BUCKET.match(k)) and m.group(1) == "delta"
+        )  # fmt: skip
+        total = buckets[-1][1] if buckets else 0.0
+        for upper, count in buckets:
+            if total and count >= share * total:
+                return int(min(upper, 1 << 20))
+        return 0

@@ -1,0 +1,48 @@
+"""What the pages say is true: the diagram is the table's, cited files exist, and nothing names a machine or an index."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from cursorkeeper.core.table import diagram
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ["README.md", "ARCHITECTURE.md", "DATA_FORMAT.md", "CONTRIBUTING.md"]
+CITED = re.compile(r"`((?:[\w.-]+/)+[\w.*-]*)`|\]\(([\w./-]+)\)")
+BUILT = ("java/gateway/target/",)
+
+
+def tracked() -> list[str]:
+    out = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    return [name for name in out.decode().split("\0") if name]
+
+
+def test_the_state_diagram_is_the_tables() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    found = re.search(r"```mermaid\n(.*?)\n```", page, re.DOTALL)
+    assert found is not None
+    assert found.group(1) == diagram()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_cited_files_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    cited = [a or b for a, b in CITED.findall(text)]
+    missing = [c for c in cited if not (ROOT / c).exists() and not c.startswith(BUILT)]
+    assert not missing
+
+
+def test_no_index_hosts_and_no_machine_paths_in_tracked_files() -> None:
+    bad = re.compile(rb"https?://[^ \")]+/(?:simple|maven2|packages)/|[\s\"'=(](?:/home/|/root/)")
+    guilty = [n for n in tracked() if (ROOT / n).is_file() and not n.endswith(".gz") and bad.search((ROOT / n).read_bytes())]
+    assert not guilty
+
+
+def test_locks_have_hashes_and_no_urls() -> None:
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        text = (ROOT / name).read_text()
+        assert "--hash=sha256:" in text
+        assert "http" not in text
