@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from aiozk import protocol
-
 from cursorkeeper_clients.zookeeper.codec import Request
 from cursorkeeper_clients.zookeeper.errors import ConnectionLost, ProtocolBroken, ZooKeeperError
 
@@ -46,7 +45,7 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who a connection tells. All are called from the read loop, before the next answer is looked at."""
+    """Who a connection tells, at once: answers and events in the order of the stream."""
 
     heard: Callable[[float], None]
     """A request (or ping) that was sent at this time was answered."""
@@ -54,6 +53,8 @@ class Listener:
     """The server had applied this much when it answered a request. Events and pings do not count: others of the same zxid may follow."""
     event: Callable[[Any], None]
     """A WatchEvent."""
+    ended: Callable[[], None]
+    """It is over. Called before those who wait for answers learn it, so that they find the session's state right."""
 
 
 class Connection:
@@ -114,6 +115,7 @@ class Connection:
         if self.ended.done():
             return
         self.ended.set_result(reason)
+        self._listener.ended()
         for task in self._tasks:
             task.cancel()
         self._writer.transport.abort()

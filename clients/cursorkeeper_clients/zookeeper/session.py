@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from aiozk import protocol
-
 from cursorkeeper_clients.zookeeper import codec
 from cursorkeeper_clients.zookeeper.back_off import BackOff
 from cursorkeeper_clients.zookeeper.connection import Connection, Listener
@@ -162,7 +161,7 @@ class Session:
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
                 self._last_failure = f"{host}:{port}: {failure or type(failure).__name__}"
                 continue
-            if self.session_id not in (0, opened.welcome.session_id):
+            if self.session_id and (opened.welcome.expired or opened.welcome.session_id != self.session_id):
                 self._expired()
             if opened.welcome.expired:
                 opened.writer.transport.abort()
@@ -192,12 +191,11 @@ class Session:
                 heard=partial(self.lease.renew, session_timeout_s=welcome.timeout_s),
                 zxid=lambda zxid: held_zxid.append(zxid) if self.state is not SessionState.CONNECTED else self._saw(zxid),
                 event=self._event,
+                ended=self._suspend,
             ),
             clock_s=self._clock_s,
         )
         self._connection = connection
-        # Before anything that waits for the connection can run: from here on nothing is sent on it.
-        connection.ended.add_done_callback(lambda _: self._suspend(connection))
         try:
             self.lease.renew(opened.sent_at_s, welcome.timeout_s)
             limit_s = welcome.timeout_s / 3
@@ -213,15 +211,14 @@ class Session:
             self._last_failure = str(reason)
         finally:
             connection.end(ConnectionLost("the client was closed"))
-            self._suspend(connection)
 
-    def _suspend(self, connection: Connection) -> None:
-        if self._connection is connection:
-            self._connection = None
-            if self.state is not SessionState.CLOSED:
-                self._connected.clear()
-            if self.state is SessionState.CONNECTED and self._closing is None:
-                self._go(SessionState.SUSPENDED)
+    def _suspend(self) -> None:
+        """The connection ended: from here on nothing is sent on it."""
+        self._connection = None
+        if self.state is not SessionState.CLOSED:
+            self._connected.clear()
+        if self.state is SessionState.CONNECTED and self._closing is None:
+            self._go(SessionState.SUSPENDED)
 
     def _saw(self, zxid: int) -> None:
         self._last_zxid = max(self._last_zxid, zxid)
@@ -260,11 +257,9 @@ class Session:
                     await self._room.enter(request_bytes)
             except TimeoutError:
                 raise TooManyRequests(f"{self._room.requests} requests, {self._room.bytes} bytes in flight", path=path) from None
-            # It may have ended while we waited for room.
-            if self._connected.is_set() and self._connection is not None and self._connection.alive:
+            if self._connected.is_set() and self._connection is not None:
                 return self._connection
-            self._room.leave(request_bytes)
-            await asyncio.sleep(0)
+            self._room.leave(request_bytes)  # it ended while we waited for room
 
     async def _wait_connected(self, deadline_s: float, path: str | None) -> None:
         self._refuse_closed(path)

@@ -1,0 +1,620 @@
+"""Faults that a real server cannot be made to show, from a server that follows a script; no JVM. Numbers as in `test_faults`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+from cursorkeeper_clients.zookeeper import ZooKeeperClient
+from cursorkeeper_clients.zookeeper.connection import XID_MAX
+from cursorkeeper_clients.zookeeper.errors import (
+    ClientClosed,
+    ConnectionLost,
+    NotConnected,
+    OutcomeUnknown,
+    SessionExpired,
+    TooManyRequests,
+)
+from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper_clients.zookeeper.values import SessionState, WatchFired, WatchKind
+
+from clients.tests.zookeeper.scripted_server import EVENT, Peer, ScriptedServer, event, node, stat
+from clients.tests.zookeeper.wait import until
+
+GET, EXISTS, SET_WATCHES, CLOSE = 4, 3, 101, -11
+SETTINGS = ZooKeeperSettings(
+    session_timeout_ms=600, start_timeout_s=5, request_timeout_s=2, close_timeout_s=0.5, back_off_min_ms=5, back_off_max_ms=40
+)
+
+
+def _client(*servers: ScriptedServer, settings: ZooKeeperSettings = SETTINGS, seed: int = 1) -> ZooKeeperClient:
+    ports = tuple(("127.0.0.1", server.port) for server in servers)
+    return ZooKeeperClient(replace(settings, servers=ports), random_source=random.Random(seed))
+
+
+def _recorded(zk: ZooKeeperClient) -> list[SessionState]:
+    states: list[SessionState] = []
+    zk.on_state(states.append)
+    return states
+
+
+async def _serve(peer: Peer, answer: Callable[[Peer, int, int, bytes], Awaitable[None] | None] | None = None) -> None:
+    """Answer everything well; `answer` takes over for what it wants to."""
+    while True:
+        xid, opcode, body = await peer.request()
+        if answer is not None:
+            made = answer(peer, xid, opcode, body)
+            if made is not None:
+                await made
+            continue
+        peer.reply(xid, {GET: node(b"x"), EXISTS: stat()}.get(opcode, b""))
+
+
+async def _healthy(peer: Peer) -> None:
+    hello = await peer.hear_hello()
+    peer.welcome(hello.session_id or 77, hello.timeout_ms)
+    await _serve(peer)
+
+
+async def _silent(peer: Peer) -> None:
+    await peer.reader.read(-1)
+
+
+async def test_fault_03_connection_drops_before_the_set_watches_reply() -> None:
+    drops = 3
+
+    async def handler(peer: Peer) -> None:
+        hello = await peer.hear_hello()
+        peer.welcome(hello.session_id or 77, hello.timeout_ms)
+        while True:
+            xid, opcode, _ = await peer.request()
+            if opcode == SET_WATCHES and 2 <= len(server.peers) <= 1 + drops:
+                return
+            peer.reply(xid, node(b"x") if opcode == GET else b"")
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        fired: list[WatchFired] = []
+        await zk.get("/n", watch=fired.append)
+        states = _recorded(zk)
+        server.peers[0].writer.close()
+        await until(lambda: states)
+        assert (await zk.get("/n")).data == b"x"
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        assert [peer.hello.session_id for peer in server.peers if peer.hello] == [0] + [77] * (drops + 1)
+        server.peers[-1].reply(EVENT, event(3, "/n"), zxid=-1)
+        await until(lambda: fired)
+        await zk.close()
+    assert zk.state is SessionState.CLOSED
+
+
+async def test_set_watches_that_is_never_answered_is_bounded() -> None:
+    async def handler(peer: Peer) -> None:
+        hello = await peer.hear_hello()
+        peer.welcome(hello.session_id or 77, hello.timeout_ms)
+        while True:
+            xid, opcode, _ = await peer.request()
+            if opcode != SET_WATCHES or len(server.peers) > 2:
+                peer.reply(xid, node(b"x") if opcode == GET else b"")
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        await zk.get("/n", watch=lambda _: None)
+        server.peers[0].writer.close()
+        await until(lambda: zk.state is SessionState.SUSPENDED)
+        began_s = time.monotonic()
+        await zk.get("/n")
+        assert 0.15 < time.monotonic() - began_s < 1
+        assert len(server.peers) == 3
+        await zk.close()
+
+
+async def test_watches_behind_a_cut_set_watches_do_not_miss_what_happened() -> None:
+    """The zxid to compare with must not move with the first answer of several: the second part was not compared yet."""
+    zxids: list[int] = []
+
+    async def handler(peer: Peer) -> None:
+        hello = await peer.hear_hello()
+        peer.welcome(hello.session_id or 77, hello.timeout_ms)
+        while True:
+            xid, opcode, body = await peer.request()
+            if opcode == SET_WATCHES:
+                zxids.append(struct.unpack_from("!q", body)[0])
+                if len(server.peers) == 2 and len(zxids) == 2:
+                    return
+            peer.reply(xid, node(b"x", mzxid=1) if opcode == GET else b"", zxid=10 if len(server.peers) == 1 else 50)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server, settings=replace(SETTINGS, set_watches_bytes_max=1_100))
+        await zk.start()
+        for i in range(3):
+            await zk.get(f"/{i}{'x' * 900}", watch=lambda _: None)
+        server.peers[0].writer.close()
+        await until(lambda: len(zxids) == 5)
+        assert zxids == [10] * 5
+        assert server.peers[2].hello is not None and server.peers[2].hello.zxid == 10
+        await zk.get("/n")
+        await zk.close()
+
+
+async def test_fault_04_and_24_peer_that_accepts_and_never_answers() -> None:
+    """No four-letter probe; a bounded wait for the handshake, then the next host."""
+    async with ScriptedServer(_silent) as silent, ScriptedServer(_healthy) as healthy:
+        zk = _client(silent, healthy, seed=_seed_that_begins_with_the_first())
+        began_s = time.monotonic()
+        await zk.start()
+        assert 0.9 < time.monotonic() - began_s < 1.6
+        assert (len(silent.peers), len(healthy.peers)) == (1, 1)
+        assert (await zk.get("/n")).data == b"x"
+        await zk.close()
+
+
+async def test_fault_04_recovers_when_the_peer_does() -> None:
+    async def handler(peer: Peer) -> None:
+        await (_healthy(peer) if len(server.peers) > 1 else _silent(peer))
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        assert len(server.peers) == 2
+        await zk.close()
+
+
+def _seed_that_begins_with_the_first() -> int:
+    def begins(seed: int) -> bool:
+        order = [0, 1]
+        random.Random(seed).shuffle(order)
+        return order == [0, 1]
+
+    return next(seed for seed in range(100) if begins(seed))
+
+
+async def test_fault_05_handshake_unanswered_for_longer_than_the_session_timeout() -> None:
+    """The same id is offered each time, and only a server's answer ends it: no swap in silence."""
+
+    async def handler(peer: Peer) -> None:
+        if len(server.peers) == 2:
+            await peer.hear_hello()
+            await _silent(peer)
+        await _healthy(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        states = _recorded(zk)
+        server.peers[0].writer.close()
+        await until(lambda: len(server.peers) == 3 and states[-1] is SessionState.CONNECTED)
+        assert [peer.hello.session_id for peer in server.peers if peer.hello] == [0, 77, 77]
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        await zk.close()
+
+
+async def test_fault_07_lease_is_lost_by_the_local_clock() -> None:
+    """The server falls silent: 2/3 of the timeout after the last answered request was sent, before anybody told us."""
+
+    async def handler(peer: Peer) -> None:
+        if len(server.peers) > 1:
+            await _silent(peer)
+        hello = await peer.hear_hello()
+        peer.welcome(77, hello.timeout_ms)
+        xid, _, _ = await peer.request()
+        peer.reply(xid, node(b"x"))
+        await _silent(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        lost_s: list[float] = []
+        zk.on_lease_lost(lambda: lost_s.append(time.monotonic()))
+        began_s = time.monotonic()
+        await zk.get("/n")
+        answered_s = time.monotonic()
+        await until(lambda: lost_s)
+        assert began_s + 0.4 <= lost_s[0] <= answered_s + 0.4 + 0.1
+        assert zk.session_lease_s_left == 0
+        await until(lambda: zk.state is SessionState.SUSPENDED, 0.2)
+        await zk.close()
+
+
+async def test_lease_counts_from_the_sending_not_from_the_answer() -> None:
+    """An answer that was long under way proves little: the server may have heard us long ago."""
+
+    async def answer(peer: Peer, xid: int, opcode: int, body: bytes) -> None:
+        await asyncio.sleep(0.3)
+        peer.reply(xid, node(b"x"))
+
+    async def handler(peer: Peer) -> None:
+        hello = await peer.hear_hello()
+        peer.welcome(hello.session_id or 77, 3_000)
+        await _serve(peer, answer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        await zk.get("/n")
+        assert zk.session_lease_s_left <= 2 - 0.3
+        await zk.close()
+
+
+async def test_fault_11_frozen_peer_is_noticed_by_the_heartbeat() -> None:
+    async def handler(peer: Peer) -> None:
+        hello = await peer.hear_hello()
+        peer.welcome(hello.session_id or 77, hello.timeout_ms)
+        await (_silent(peer) if len(server.peers) == 1 else _serve(peer))
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        began_s = time.monotonic()
+        with pytest.raises(ConnectionLost, match="ping"):
+            await zk.get("/n")
+        assert 0.3 < time.monotonic() - began_s < 0.4 + 0.3
+        assert (await zk.get("/n")).data == b"x"
+        await zk.close()
+
+
+async def test_fault_13_close_of_a_server_that_does_not_answer() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.hear_hello()
+        peer.welcome(77, 60_000)
+        await _silent(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server, settings=replace(SETTINGS, close_timeout_s=0.4))
+        await zk.start()
+        waiting = asyncio.create_task(zk.get("/n"))
+        await until(lambda: zk._session._room.requests)
+        began_s = time.monotonic()
+        await zk.close()
+        assert 0.25 < time.monotonic() - began_s < 0.4 + 0.2
+        assert zk.state is SessionState.CLOSED
+        with pytest.raises(ConnectionLost):
+            await waiting
+
+
+async def test_idle_connection_stays_with_its_heartbeat() -> None:
+    async with ScriptedServer(_healthy) as server:
+        zk = _client(server, settings=replace(SETTINGS, session_timeout_ms=90))
+        states = _recorded(zk)
+        await zk.start()
+        leases: list[float] = []
+        await until(lambda: leases.append(zk.session_lease_s_left) or len(leases) > 150)
+        assert states == [SessionState.CONNECTED]
+        assert min(leases) > 0
+        await zk.close()
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_fault_20_handshake_closed_by_the_server_keeps_the_session(reset: bool) -> None:
+    """What a member that lags behind us does. The session lives; the next host has it."""
+
+    async def handler(peer: Peer) -> None:
+        if 2 <= len(server.peers) <= 4:
+            await peer.hear_hello()
+            if reset:
+                peer.writer.transport.abort()
+            return
+        await _healthy(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        states = _recorded(zk)
+        server.peers[0].writer.close()
+        await until(lambda: len(server.peers) == 5 and states[-1] is SessionState.CONNECTED)
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        assert [peer.hello.session_id for peer in server.peers if peer.hello] == [0, 77, 77, 77, 77]
+        await zk.close()
+
+
+async def test_last_seen_zxid_is_offered_and_never_goes_back() -> None:
+    """A member that lags behind what we read refuses us by it. Events and pings do not count."""
+
+    def answer(peer: Peer, xid: int, opcode: int, body: bytes) -> None:
+        peer.reply(EVENT, event(3, "/n"), zxid=900)
+        peer.reply(xid, node(b"x"), zxid=next(zxids))
+
+    async def handler(peer: Peer) -> None:
+        hello = await peer.hear_hello()
+        peer.welcome(hello.session_id or 77, hello.timeout_ms)
+        await _serve(peer, answer)
+
+    zxids = iter([40, 39, 41])
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        for seen in (40, 40, 41):
+            peers = len(server.peers)
+            await zk.get("/n")
+            server.peers[-1].writer.close()
+            await until(lambda: len(server.peers) > peers and zk.state is SessionState.CONNECTED)  # noqa: B023
+            assert server.peers[-1].hello is not None and server.peers[-1].hello.zxid == seen
+        await zk.close()
+
+
+@pytest.mark.parametrize(("session_id", "timeout_ms"), [(0, 600), (77, 0), (77, -1), (0, 0)])
+async def test_refused_session_is_a_real_expiry(session_id: int, timeout_ms: int) -> None:
+    async def handler(peer: Peer) -> None:
+        if len(server.peers) == 2:
+            await peer.hear_hello()
+            peer.welcome(session_id, timeout_ms)
+            return
+        await _healthy(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        fired: list[WatchFired] = []
+        await zk.get("/n", watch=fired.append)
+        states = _recorded(zk)
+        server.peers[0].writer.close()
+        await until(lambda: len(states) == 3)
+        assert states == [SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED]
+        assert [peer.hello.session_id for peer in server.peers if peer.hello] == [0, 77, 0]
+        assert fired == [WatchFired("/n", WatchKind.LOST)]
+        assert all(opcode != SET_WATCHES for peer in server.peers for _, opcode in peer.requests)
+        await zk.close()
+
+
+async def test_another_session_id_in_the_answer_is_an_expiry() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.hear_hello()
+        peer.welcome(76 + len(server.peers), 600)
+        await _serve(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        states = _recorded(zk)
+        server.peers[0].writer.close()
+        await until(lambda: len(states) == 3)
+        assert states[1:] == [SessionState.EXPIRED, SessionState.CONNECTED]
+        assert zk.session_id == 78
+        await zk.close()
+
+
+async def test_negotiated_timeout_is_used() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.hear_hello()
+        peer.welcome(77, 6_000)
+        await _serve(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        assert 3.5 < zk.session_lease_s_left <= 4
+        await zk.close()
+
+
+async def test_xid_wraps() -> None:
+    async with ScriptedServer(_healthy) as server:
+        zk = _client(server)
+        await zk.start()
+        connection = zk._session._connection
+        assert connection is not None
+        connection._xid = XID_MAX - 1
+        for _ in range(4):
+            await zk.get("/n")
+        assert [xid for xid, _ in server.peers[0].requests] == [XID_MAX - 1, XID_MAX, 1, 2]
+        await zk.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\0\0\0\x05short",
+        b"\xff\xff\xff\xf0",
+        b"\x7f\xff\xff\xff",
+        struct.pack("!iiqi", 16, 999, 1, 0),
+        struct.pack("!iiqi", 16, 1, 1, 0),  # our request, but no node in the answer
+        struct.pack("!iiqii", 20, 1, 1, 0, 2**30),
+    ],
+    ids=["too short", "negative length", "too long", "wrong xid", "no body", "size beyond the frame"],
+)
+async def test_nonsense_ends_the_connection_and_what_waits(frame: bytes) -> None:
+    async def handler(peer: Peer) -> None:
+        hello = await peer.hear_hello()
+        peer.welcome(hello.session_id or 77, hello.timeout_ms)
+        if len(server.peers) == 1:
+            await peer.request()
+            peer.writer.write(frame)
+            await _silent(peer)
+        await _serve(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        with pytest.raises(ConnectionLost):
+            await zk.get("/n")
+        assert (await zk.get("/n")).data == b"x"
+        await zk.close()
+
+
+async def test_a_server_that_is_not_zookeeper() -> None:
+    async def handler(peer: Peer) -> None:
+        peer.writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await _silent(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server, settings=replace(SETTINGS, start_timeout_s=0.2))
+        with pytest.raises(NotConnected, match="answered the handshake"):
+            await zk.start()
+        await zk.close()
+
+
+async def test_a_server_that_takes_and_drops_is_not_hammered() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.hear_hello()
+        peer.welcome(77, 600)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        began_s = time.monotonic()
+        peers = len(server.peers)
+        await until(lambda: time.monotonic() - began_s > 0.5)
+        assert len(server.peers) - peers < 0.5 / 0.020 + 2  # back_off_max_ms is 40, half of it the least
+        await zk.close()
+
+
+# --- limits of requests ------------------------------------------------------------------------------------------------------------
+
+
+async def test_requests_without_a_connection_end_as_not_sent() -> None:
+    async with ScriptedServer(_healthy) as server:
+        zk = _client(server, settings=replace(SETTINGS, request_timeout_s=0.2))
+        with pytest.raises(ClientClosed):
+            await zk.get("/n")
+        await zk.start()
+        server.handler = _silent
+        server.peers[0].writer.close()
+        await until(lambda: zk.state is SessionState.SUSPENDED)
+        began_s = time.monotonic()
+        with pytest.raises(NotConnected) as caught:
+            await zk.set("/n", b"", 0)
+        assert 0.15 < time.monotonic() - began_s < 0.5
+        assert caught.value.path == "/n"
+        await zk.close()
+
+
+async def test_unanswered_request_is_unknown_after_its_time_and_the_connection_stays() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.hear_hello()
+        peer.welcome(77, 600)
+        await _serve(peer, lambda peer, xid, opcode, _: peer.reply(xid, node(b"x")) if opcode == EXISTS else None)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server, settings=replace(SETTINGS, request_timeout_s=0.2))
+        await zk.start()
+        with pytest.raises(OutcomeUnknown) as caught:
+            await zk.get("/n")
+        assert not isinstance(caught.value, ConnectionLost)
+        assert zk.state is SessionState.CONNECTED
+        assert zk._session._room.requests == 1, "it is still in flight"
+        await zk.close()
+    assert zk._session._room.requests == 0
+
+
+async def test_late_answer_of_a_request_given_up_does_not_disturb_the_next() -> None:
+    release = asyncio.Event()
+
+    async def answer(peer: Peer, xid: int, opcode: int, body: bytes) -> None:
+        if len(peer.requests) == 1:
+            await release.wait()
+        peer.reply(xid, node(str(xid).encode()))
+
+    async def handler(peer: Peer) -> None:
+        await peer.hear_hello()
+        peer.welcome(77, 5_000)
+        await _serve(peer, answer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server, settings=replace(SETTINGS, request_timeout_s=0.1))
+        await zk.start()
+        with pytest.raises(OutcomeUnknown):
+            await zk.get("/n", watch=lambda _: None)
+        release.set()
+        assert (await zk.get("/n")).data == b"2"
+        assert zk._session.watches.paths == [], "the caller that gave up gets no watch"
+        await zk.close()
+
+
+async def test_requests_in_flight_are_bounded() -> None:
+    release = asyncio.Event()
+
+    async def answer(peer: Peer, xid: int, opcode: int, body: bytes) -> None:
+        await release.wait()
+        peer.reply(xid, node(b"x"))
+
+    async def handler(peer: Peer) -> None:
+        await peer.hear_hello()
+        peer.welcome(77, 5_000)
+        await _serve(peer, answer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server, settings=replace(SETTINGS, requests_in_flight_max=3, request_timeout_s=0.5))
+        await zk.start()
+        first = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
+        await until(lambda: zk._session._room.requests == 3)
+        second = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert zk._session._room.requests == 3
+        release.set()
+        assert len(await asyncio.gather(*first, *second)) == 6
+        release.clear()
+        stuck = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
+        await until(lambda: zk._session._room.requests == 3)
+        with pytest.raises(TooManyRequests):
+            await zk.get("/n")
+        await asyncio.gather(*stuck, return_exceptions=True)
+        await zk.close()
+
+
+async def test_a_value_that_cannot_be_encoded_takes_no_room() -> None:
+    async with ScriptedServer(_healthy) as server:
+        zk = _client(server)
+        await zk.start()
+        with pytest.raises(struct.error):
+            await zk.set("/n", [1, 2], 0)  # type: ignore[arg-type]
+        assert zk._session._room.requests == 0
+        await zk.close()
+
+
+async def test_session_expired_as_an_answer_was_not_done() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.hear_hello()
+        peer.welcome(77, 600)
+        await _serve(peer, lambda peer, xid, opcode, _: peer.reply(xid, code=-112))
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server)
+        await zk.start()
+        with pytest.raises(SessionExpired):
+            await zk.set("/n", b"", 0)
+        await zk.close()
+
+
+async def test_requests_that_wait_are_refused_by_close() -> None:
+    async with ScriptedServer(_healthy) as server:
+        zk = _client(server)
+        await zk.start()
+        server.handler = _silent
+        server.peers[0].writer.close()
+        await until(lambda: zk.state is SessionState.SUSPENDED)
+        waiting = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
+        await asyncio.sleep(0)
+        await zk.close()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {type(result) for result in results} == {ClientClosed}
+
+
+async def test_close_says_goodbye() -> None:
+    async with ScriptedServer(_healthy) as server:
+        zk = _client(server)
+        await zk.start()
+        await zk.close()
+        assert [opcode for _, opcode in server.peers[0].requests] == [CLOSE]
+
+
+async def test_a_bug_in_the_session_fails_requests_instead_of_hanging_them() -> None:
+    async with ScriptedServer(_healthy) as server:
+        zk = _client(server)
+        await zk.start()
+
+        async def broken() -> None:
+            raise RuntimeError("a bug")
+
+        zk._session._try_hosts = broken  # type: ignore[assignment]
+        server.peers[0].writer.close()
+        await until(lambda: zk.state is SessionState.CLOSED)
+        with pytest.raises(ClientClosed) as caught:
+            await zk.get("/n")
+        assert isinstance(caught.value.__cause__, RuntimeError)
+        await zk.close()
