@@ -7,7 +7,7 @@ import pytest
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.sizes import leb_size
 from cursorkeeper.format import leb
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemon.tests.format import reference
@@ -70,6 +70,10 @@ def test_damage_is_named(data: bytes, words: str) -> None:
 
 
 @given(st.binary(max_size=12))
+@example(b"\x81\x00")
+@example(b"\x05\x80\x80\x00\x05")
+@example(b"\x80\x80\x80\x80\x10")
+@example(b"\xff\xff\xff\xff\x0f")
 def test_a_column_accepts_what_one_by_one_accepts(data: bytes) -> None:
     expected: list[int] | None = []
     pos = 0

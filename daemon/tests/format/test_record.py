@@ -11,7 +11,7 @@ import zstandard
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.values import Delta, OpenRecord, Record, Segment, Slice
 from cursorkeeper.format import record
-from cursorkeeper.format.codec import Codec
+from cursorkeeper.format.codec import Codec, compress
 from cursorkeeper.format.record import EncodeSettings, Kind
 from google_crc32c import value as crc32c
 from hypothesis import given
@@ -177,6 +177,10 @@ def test_only_what_becomes_smaller_is_compressed() -> None:
 
 
 def test_a_segment_must_save_an_eighth() -> None:
+    body = random.Random(1).randbytes(900) + bytes(100)
+    assert compress(body, Codec.ZSTD, 1)[0] is Codec.ZSTD
+    assert compress(body, Codec.ZSTD, 1, saving=8) == (Codec.NONE, body)
+    assert compress(body + bytes(100), Codec.ZSTD, 1, saving=8)[0] is Codec.ZSTD
     tenth = BitMap(n for n in range(65_536) if random.Random(n).random() < 0.1)
     hundredth = BitMap(n for n in range(65_536) if random.Random(n).random() < 0.01)
     assert codec_of(Segment(slices=(Slice(1, 0, 65_535, True, tenth),))) is Codec.ZSTD

@@ -80,13 +80,16 @@ HUGE = [
     b"\x10\x01\x01\x02\x00",
     b"\x10\x01\x01\x09\x00\x01\x01",
     b"\x80\x01",
+    b"\x10\x02\x05\x00\x00\x00\x00\x01",
+    b"\x10\x01\x05\x04\x00\x80",
+    b"\x10\x02\x05\x04\x00\x80\x01\x04\x00\x01",
 ]
 
 
 @pytest.mark.parametrize("body", HUGE, ids=bytes.hex)
 @pytest.mark.parametrize("neighbours", [0, 40])
 def test_numbers_at_the_edge_are_judged_as_one_by_one(body: bytes, neighbours: int) -> None:
-    bodies = [delta.encode(Delta(acks={3: BitMap([5])}))] * neighbours + [body]
+    bodies = [delta.encode(Delta(acks={3: BitMap([5]), 4: BitMap([5])}))] * neighbours + [body]
     try:
         expected = join([delta.decode(b) for b in bodies])
     except DamageError as error:

@@ -46,6 +46,22 @@ def test_loop_and_columns_write_the_same(values: BitMap) -> None:
     assert sections.encode_members(to_column(values)) == sections.encode(values)
 
 
+@pytest.mark.parametrize(
+    ("values", "mode"),
+    [
+        (BitMap([0, 1]), Mode.GAPS),
+        (BitMap([0, 7]), Mode.GAPS),
+        (BitMap([*range(10), *range(12, 20)]), Mode.RUNS),
+        (BitMap([*range(100), *range(102, 110), *range(112, 160), *range(170, 180)]), Mode.RUNS),
+        (BitMap([*range(10), *range(12, 15), 16]), Mode.BITS),
+    ],
+)
+def test_ties_go_to_the_lowest_mode(values: BitMap, mode: Mode) -> None:
+    sizes = section_sizes(to_column(values))
+    assert sections.encode(values)[0] is sections.encode_members(to_column(values))[0] is mode
+    assert len(sections.encode(values)[2]) == min(sizes) == sizes[mode]
+
+
 @given(bitmaps(limit=70_000))
 def test_every_mode_can_be_read(values: BitMap) -> None:
     members = list(values)

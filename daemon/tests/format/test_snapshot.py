@@ -52,6 +52,14 @@ def test_encoding_leaves_the_bitmap_alone() -> None:
     assert bitmap.serialize() == before
 
 
+def test_a_bitmap_is_stored_in_its_smallest_form() -> None:
+    one_by_one = BitMap()
+    for n in range(3000):
+        one_by_one.add(n)
+    assert len(one_by_one.serialize()) > 6000
+    assert len(snapshot.encode_segment(Segment(slices=(Slice(1, 0, 4095, False, one_by_one),)))) < 60
+
+
 # --- the bound --------------------------------------------------------------------------------------------------------
 
 RNG = np.random.default_rng(5)
