@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from cursorkeeper_clients.zookeeper import codec, ensure, sizes
-from cursorkeeper_clients.zookeeper.errors import MultiFailed, ZooKeeperError
+from cursorkeeper_clients.zookeeper.errors import ZooKeeperError, show_paths
 from cursorkeeper_clients.zookeeper.paths import Chroot
 from cursorkeeper_clients.zookeeper.session import Session
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper_clients.zookeeper.values import (
-    Check,
     Create,
     Created,
     Delete,
@@ -32,6 +31,7 @@ from cursorkeeper_clients.zookeeper.values import (
     Unsubscribe,
     Version,
     WatchCallback,
+    moved,
     version_on_wire,
 )
 
@@ -138,7 +138,7 @@ class ZooKeeperClient:
         await ensure.ensure_path(self._chroot.inside(path), exists, create)
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        inside = [self._op_inside(op) for op in ops]
+        inside = [moved(op, self._chroot.inside(op.path)) for op in ops]
         request_bytes = sizes.multi_bytes(inside)
         sizes.check_size(request_bytes, self.settings.request_bytes_max, None)
         if not inside:
@@ -177,29 +177,9 @@ class ZooKeeperClient:
         sizes.check_size(request_bytes, self.settings.request_bytes_max, path)
         return request_bytes
 
-    def _op_inside(self, op: Op) -> Op:
-        path = self._chroot.inside(op.path)
-        match op:
-            case Create():
-                return Create(path, op.data, op.ephemeral, op.sequential)
-            case SetData():
-                version_on_wire(op.version)
-                return SetData(path, op.data, op.version)
-            case Delete():
-                version_on_wire(op.version)
-                return Delete(path, op.version)
-            case Check():
-                version_on_wire(op.version)
-                return Check(path, op.version)
-
     async def _send(self, request: codec.Request[T], request_bytes: int, answered: Callable[[T], None] | None = None) -> T:
         try:
             return await self._session.request(request, request_bytes, answered)
         except ZooKeeperError as error:
-            self._show(error)
+            show_paths(error, self._chroot.outside)
             raise
-
-    def _show(self, error: ZooKeeperError) -> None:
-        for one in (error, *(error.errors if isinstance(error, MultiFailed) else ())):
-            if one.path is not None:
-                one.path = self._chroot.outside(one.path)

@@ -10,7 +10,7 @@ happened, or may happen later: COMMIT rule 4 decides, never a guess). Both are `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import ClassVar
 
@@ -249,3 +249,10 @@ def error_from_code(code: int, path: str | None = None, *, in_multi: bool = Fals
     if not in_multi and code in (0, -2):
         return ServerFault("", path=path, code=code)
     return ERRORS_BY_CODE.get(code, ServerFault)("", path=path, code=code)
+
+
+def show_paths(error: ZooKeeperError, outside: Callable[[str], str]) -> None:
+    """Give an error, and those inside it, the caller's paths in place of the server's."""
+    for one in (error, *(error.errors if isinstance(error, MultiFailed) else ())):
+        if one.path is not None:
+            one.path = outside(one.path)

@@ -9,7 +9,7 @@ it from one `struct` call. That, and construction time, is why `Stat` and `Node`
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -98,6 +98,13 @@ class Check:
 
 
 Op: TypeAlias = Create | SetData | Delete | Check
+
+
+def moved(op: Op, path: str) -> Op:
+    """The same operation on another path. ValueError for a version that is none."""
+    if not isinstance(op, Create):
+        version_on_wire(op.version)
+    return replace(op, path=path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import struct
+import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from cursorkeeper_clients.zookeeper import ZooKeeperClient
@@ -28,7 +31,7 @@ from clients.tests.zookeeper.wait import until
 
 GET, EXISTS, SET_WATCHES, CLOSE = 4, 3, 101, -11
 SETTINGS = ZooKeeperSettings(
-    session_timeout_ms=600, start_timeout_s=5, request_timeout_s=2, close_timeout_s=0.5, back_off_min_ms=5, back_off_max_ms=40
+    session_timeout_ms=600, start_timeout_s=5, request_timeout_s=2, close_timeout_s=0.2, back_off_min_ms=5, back_off_max_ms=40
 )
 
 
@@ -154,6 +157,15 @@ async def test_fault_04_and_24_peer_that_accepts_and_never_answers() -> None:
         assert (len(silent.peers), len(healthy.peers)) == (1, 1)
         assert (await zk.get("/n")).data == b"x"
         await zk.close()
+
+
+async def test_clients_spread_over_the_hosts() -> None:
+    async with ScriptedServer(_healthy) as one, ScriptedServer(_healthy) as two, ScriptedServer(_healthy) as three:
+        clients = [_client(one, two, three, seed=seed) for seed in range(20)]
+        for zk in clients:
+            await zk.start()
+        assert min(len(server.peers) for server in (one, two, three)) >= 3
+        await asyncio.gather(*(zk.close() for zk in clients))
 
 
 async def test_fault_04_recovers_when_the_peer_does() -> None:
@@ -464,6 +476,51 @@ async def test_a_server_that_takes_and_drops_is_not_hammered() -> None:
         await zk.close()
 
 
+async def test_a_connection_that_held_starts_the_back_off_again() -> None:
+    """After a long time away the pauses are long; a drop much later is not answered with such a pause."""
+
+    async def handler(peer: Peer) -> None:
+        if 2 <= len(server.peers) <= 10:
+            await peer.hear_hello()
+            return
+        await _healthy(peer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server, settings=replace(SETTINGS, back_off_min_ms=1, back_off_max_ms=200))
+        await zk.start()
+        server.peers[0].writer.close()
+        await until(lambda: len(server.peers) == 11 and zk.state is SessionState.CONNECTED)
+        held_s = time.monotonic()
+        await until(lambda: time.monotonic() - held_s > 0.25)
+        server.peers[10].writer.close()
+        began_s = time.monotonic()
+        await until(lambda: len(server.peers) == 12)
+        assert time.monotonic() - began_s < 0.09, "the least is 1 ms, the most between 100 and 200"
+        await zk.close()
+
+
+async def test_multi_read_of_large_nodes_takes_more_requests() -> None:
+    """The size of a node is known when it is read: after the first request the mean decides how many go into the next."""
+    asked: list[int] = []
+
+    def answer(peer: Peer, xid: int, opcode: int, body: bytes) -> None:
+        asked.append(body.count(b"/n"))
+        one = struct.pack("!i?i", GET, False, 0) + node(b"x" * 1_000)
+        peer.reply(xid, one * asked[-1] + struct.pack("!i?i", -1, True, -1))
+
+    async def handler(peer: Peer) -> None:
+        await peer.hear_hello()
+        peer.welcome(77, 5_000)
+        await _serve(peer, answer)
+
+    async with ScriptedServer(handler) as server:
+        zk = _client(server, settings=replace(SETTINGS, multi_read_paths_max=50, multi_read_reply_bytes=20_000))
+        await zk.start()
+        assert len(await zk.multi_read([f"/n{i}" for i in range(100)])) == 100
+        assert asked == [50, 20, 20, 10]
+        await zk.close()
+
+
 # --- limits of requests ------------------------------------------------------------------------------------------------------------
 
 
@@ -593,6 +650,27 @@ async def test_requests_that_wait_are_refused_by_close() -> None:
         await zk.close()
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert {type(result) for result in results} == {ClientClosed}
+
+
+async def test_tls(tmp_path: Path) -> None:
+    """The same session over TLS; a peer that cannot prove its name is not spoken to."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(certificate, key)
+    async with ScriptedServer(_healthy, tls=theirs) as server:
+        settings = replace(SETTINGS, servers=(("127.0.0.1", server.port),), start_timeout_s=1)
+        trusting = ZooKeeperClient(settings, tls=ssl.create_default_context(cafile=certificate))
+        await trusting.start()
+        assert (await trusting.get("/n")).data == b"x"
+        await trusting.close()
+        for context in (ssl.create_default_context(), None):
+            wary = ZooKeeperClient(replace(settings, start_timeout_s=0.3), tls=context)
+            with pytest.raises(NotConnected):
+                await wary.start()
+            await wary.close()
 
 
 async def test_close_says_goodbye() -> None:
