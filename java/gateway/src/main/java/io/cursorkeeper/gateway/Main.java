@@ -4,6 +4,8 @@ import io.cursorkeeper.gateway.process.Failed;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
 import java.util.Arrays;
+import java.util.logging.Level;
+import java.util.logging.Logger;
 
 /**
  * Entry of the jar: picks the command, and turns a failing start into one line on stderr and a halt.
@@ -11,6 +13,9 @@ import java.util.Arrays;
  * <p>Halt, not exit: a half-started server leaves threads that would keep the process alive.
  */
 public final class Main {
+  // Held, or the JDK forgets the level with the logger.
+  private static final Logger GRPC_LOG = Logger.getLogger("io.grpc");
+
   static {
     // Before any class of the servers is loaded: with IPv6 the interface `lo` resolves to an address bookies refuse.
     preset("java.net.preferIPv4Stack", "true");
@@ -19,6 +24,8 @@ public final class Main {
     preset("log4j2.disable.jmx", "true");
     preset("zookeeper.jmx.log4j.disable", "true");
     preset("zookeeper.admin.enableServer", "false");
+    // grpc logs through the JDK, with a stack for every client that sends too large a message.
+    GRPC_LOG.setLevel(Level.SEVERE);
   }
 
   private Main() {}
