@@ -1,0 +1,56 @@
+"""The ack stream for sources written in Python: dial the daemon or be dialled, open cursors, send acks, hear what is durable."""
+
+from cursorkeeper_clients.ack_stream.errors import (
+    AcksTooLarge,
+    AckStreamError,
+    CursorDeposed,
+    CursorRefused,
+    HandleClosed,
+    KeeperTimeout,
+    SendWindowFull,
+    SessionLost,
+    SessionRefused,
+)
+from cursorkeeper_clients.ack_stream.handle import CursorHandle
+from cursorkeeper_clients.ack_stream.resuming import ResumingSource
+from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
+from cursorkeeper_clients.ack_stream.session import SourceSession
+from cursorkeeper_clients.ack_stream.settings import SourceSettings
+from cursorkeeper_clients.ack_stream.source import SourceConnection, SourceServer
+from cursorkeeper_clients.ack_stream.values import (
+    AckedIndexes,
+    Acks,
+    CursorState,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+)
+
+__all__ = [
+    "AckStreamError",
+    "AckedIndexes",
+    "Acks",
+    "AcksTooLarge",
+    "CursorDeposed",
+    "CursorHandle",
+    "CursorRefused",
+    "CursorState",
+    "HandleClosed",
+    "KeeperTimeout",
+    "LayoutItem",
+    "LayoutState",
+    "LedgerAcks",
+    "PartialBatch",
+    "Position",
+    "ResumingCursor",
+    "ResumingSource",
+    "SendWindowFull",
+    "SessionLost",
+    "SessionRefused",
+    "SourceConnection",
+    "SourceServer",
+    "SourceSession",
+    "SourceSettings",
+]

@@ -1,0 +1,131 @@
+"""A keeper in memory that serves `AckSink`, and dials sources that serve `AckSource`: for testing sources.
+
+Owns: cursors that survive `kill`, when accepted becomes durable, what is refused on purpose. Does not own: one stream
+(`fake_stream`), one cursor (`fake_cursor`).
+Invariants: confirmed = durable; after a kill only the durable part is there; everything else may be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.fake_cursor import FakeCursor
+from cursorkeeper_clients.ack_stream.fake_stream import FakeStream
+
+_RECEIVE_BYTES_MAX = 4 << 20
+
+
+@dataclass
+class KeeperFaults:
+    """May be changed while it runs."""
+
+    durable_delay_s: float = 0.0  # between accepting and confirming
+    hold_durable: bool = False  # nothing becomes durable; `FakeKeeper.release` ends it
+    credit_bytes: int = 4 << 20
+    refuse_opens: int = 0  # so many opens are refused as UNAVAILABLE
+    silent: bool = False  # no Hello is answered
+
+
+class FakeKeeper:
+    """`address` stays the same over `kill` and `start`."""
+
+    def __init__(self, faults: KeeperFaults | None = None) -> None:
+        self.faults = faults or KeeperFaults()
+        self.cursors: dict[str, FakeCursor] = {}
+        self.holders: dict[str, tuple[FakeStream, int]] = {}
+        self.streams: set[FakeStream] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.incarnation = 0
+        self.address = ""
+        self._server: Any = None
+
+    async def start(self) -> str:
+        """Serve; returns host:port."""
+        self.incarnation += 1
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _RECEIVE_BYTES_MAX)])
+        method = grpc.stream_stream_rpc_method_handler(
+            self._publish, request_deserializer=pb.SourceMessage.FromString, response_serializer=pb.KeeperMessage.SerializeToString
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cursorkeeper.acks.v1.AckSink", {"Publish": method}),))
+        port = self._server.add_insecure_port(self.address or "127.0.0.1:0")
+        self.address = f"127.0.0.1:{port}"
+        await self._server.start()
+        return self.address
+
+    async def kill(self) -> None:
+        """Gone at once: what was accepted and not durable is lost."""
+        for cursor in self.cursors.values():
+            cursor.pending.clear()
+        self.holders.clear()
+        for task in list(self.tasks):
+            task.cancel()
+        if self._server:
+            await self._server.stop(grace=0)
+            self._server = None
+
+    async def dial(self, address: str) -> None:
+        """Subscribe to a source that serves `AckSource`; runs until the stream ends."""
+        async with grpc.aio.insecure_channel(address) as channel:
+            method = channel.stream_stream(
+                "/cursorkeeper.acks.v1.AckSource/Subscribe",
+                request_serializer=pb.KeeperMessage.SerializeToString,
+                response_deserializer=pb.SourceMessage.FromString,
+            )
+            call = method()
+            stream = FakeStream(self)
+            stream.hello()
+            sender = asyncio.get_running_loop().create_task(_write(stream, call))
+            try:
+                async for message in call:
+                    stream.receive(message)
+            finally:
+                stream.left()
+                sender.cancel()
+                await asyncio.gather(sender, return_exceptions=True)
+
+    def release(self) -> None:
+        """End `hold_durable`: everything accepted becomes durable now."""
+        self.faults.hold_durable = False
+        for stream in list(self.streams):
+            stream.confirm_all()
+
+    def pause(self, reason: str) -> None:
+        """Every open cursor is NOT_PERSISTABLE."""
+        for stream, handle in self.holders.values():
+            stream.send(pb.KeeperMessage(pause=pb.Pause(handle=handle, reason=reason)))
+
+    def resume(self) -> None:
+        """And again it is not."""
+        for stream, handle in self.holders.values():
+            stream.send(pb.KeeperMessage(resume=pb.Resume(handle=handle)))
+
+    async def _publish(self, requests: AsyncIterator[pb.SourceMessage], context: Any) -> None:
+        stream = FakeStream(self)
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self.tasks.add(task)
+        sender = asyncio.get_running_loop().create_task(_write(stream, context))
+        try:
+            async for message in requests:
+                if message.WhichOneof("message") == "hello":
+                    if not self.faults.silent:
+                        stream.hello()
+                elif problem := stream.receive(message):
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        finally:
+            self.tasks.discard(task)
+            stream.left()
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+
+async def _write(stream: FakeStream, writer: Any) -> None:
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        while True:
+            await writer.write(await stream.outbox.get())

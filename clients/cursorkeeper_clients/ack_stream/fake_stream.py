@@ -1,0 +1,224 @@
+"""One stream of the fake keeper: handles, seqs, credit, confirmations.
+
+Owns: the rules of the stream (PROTOCOL): growing seqs, credit, generations, takeover. Does not own: the cursor's own
+rules (`fake_cursor`), serving (`fake_keeper`).
+Invariant: a refused handle is forgotten; what it had accepted before still becomes durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.fake_cursor import FakeCursor, FakeRefusal, FakeState
+from cursorkeeper_clients.ack_stream.messages import hello, position, position_of
+from cursorkeeper_clients.ack_stream.values import Position
+
+if TYPE_CHECKING:
+    from cursorkeeper_clients.ack_stream.fake_keeper import FakeKeeper
+
+_Change = Callable[[FakeState], None]
+
+
+@dataclass
+class _Handle:
+    """`granted` and `used` in bytes, cumulative; `confirmed` is the last seq told."""
+
+    cursor: FakeCursor
+    granted: int = 0
+    used: int = 0
+    last_seq: int = 0
+    confirmed: int = 0
+
+
+class FakeStream:
+    """`receive` returns a text if the stream must end."""
+
+    def __init__(self, keeper: FakeKeeper) -> None:
+        self.keeper = keeper
+        self.outbox: asyncio.Queue[pb.KeeperMessage] = asyncio.Queue()
+        self.handles: dict[int, _Handle] = {}
+        self._refused: set[int] = set()
+        keeper.streams.add(self)
+
+    def hello(self) -> None:
+        """The keeper's first message."""
+        self.send(pb.KeeperMessage(hello=hello("fake-keeper", f"{self.keeper.incarnation}")))
+
+    def send(self, message: pb.KeeperMessage) -> None:
+        """Towards the source."""
+        self.outbox.put_nowait(message)
+
+    def receive(self, message: pb.SourceMessage) -> str | None:
+        """One message of the source."""
+        kind = message.WhichOneof("message")
+        if kind is None:
+            return "an empty message"
+        if kind == "hello":
+            return None
+        number = getattr(message, kind).handle
+        try:
+            match kind:
+                case "open_cursor":
+                    self._open(message.open_cursor)
+                case "delete_cursor":
+                    self._delete(message.delete_cursor)
+                case _ if number in self._refused:
+                    pass  # sent before the source knew
+                case "ack_batch":
+                    self._acks(self._handle(number), message.ack_batch)
+                case "layout":
+                    run, cursor = message.layout.run, self._handle(number).cursor
+                    cursor.take_layout(run)
+                    self._control(number, message.layout.seq, message.layout.generation, lambda state: None)
+                case "set_cursor_properties":
+                    values = dict(message.set_cursor_properties.properties.values)
+                    self._control(
+                        number,
+                        message.set_cursor_properties.seq,
+                        message.set_cursor_properties.generation,
+                        lambda state: setattr(state, "cursor_properties", values),
+                    )
+                case "reset_cursor":
+                    self._reset(message.reset_cursor)
+                case "close_cursor":
+                    self.confirm(number)
+                    self._forget(number)
+                    self.send(pb.KeeperMessage(closed=pb.Closed(handle=number)))
+        except FakeRefusal as refusal:
+            self._refuse(number, refusal)
+        return None
+
+    def confirm(self, number: int) -> None:
+        """What is accepted becomes durable and is confirmed, credit flows back."""
+        handle = self.handles.get(number)
+        if handle is None:
+            return
+        while handle.cursor.pending:
+            seq, size, change = handle.cursor.pending.popleft()
+            change(handle.cursor.durable)
+            handle.granted += size
+            handle.confirmed = seq
+        self.send(pb.KeeperMessage(durable=pb.Durable(handle=number, seq=handle.confirmed)))
+        self.send(pb.KeeperMessage(credit=pb.Credit(handle=number, granted_bytes=handle.granted)))
+
+    def confirm_all(self) -> None:
+        """Of every handle."""
+        for number in list(self.handles):
+            self.confirm(number)
+
+    def left(self) -> None:
+        """The stream is over; its cursors stay, without a handle. What was accepted is still written."""
+        self.keeper.streams.discard(self)
+        for number in list(self.handles):
+            if not self.keeper.faults.hold_durable:
+                self.confirm(number)
+            self._forget(number)
+
+    def _open(self, message: pb.OpenCursor) -> None:
+        keeper, number, name = self.keeper, message.handle, f"{message.topic}|{message.subscription}"
+        if keeper.faults.refuse_opens:
+            keeper.faults.refuse_opens -= 1
+            raise FakeRefusal("UNAVAILABLE", "refused on purpose")
+        if number in self.handles:
+            raise FakeRefusal("BAD_MESSAGE", f"handle {number} is in use")
+        cursor = keeper.cursors.get(name)
+        if cursor is None:
+            if not message.create:
+                raise FakeRefusal("NOT_FOUND", "no such cursor")
+            first = message.layout.ids[0] if message.layout.ids else 0
+            start = position_of(message.start) if message.HasField("start") else Position(first, -1)
+            cursor = FakeCursor(name, start, dict(message.cursor_properties), message.layout)
+            keeper.cursors[name] = cursor
+            cursor.epoch += 1
+        elif held := keeper.holders.get(name):
+            if not message.takeover:
+                raise FakeRefusal("ALREADY_OPEN", "another handle has it")
+            other, other_number = held
+            other.confirm(other_number)
+            other._forget(other_number)
+            other._refused.add(other_number)
+            other.send(pb.KeeperMessage(deposed=pb.Deposed(handle=other_number, epoch=cursor.epoch)))
+        cursor.take_layout(message.layout)
+        self._refused.discard(number)
+        keeper.holders[name] = (self, number)
+        handle = self.handles[number] = _Handle(cursor, granted=keeper.faults.credit_bytes)
+        for part in cursor.recovered(number):
+            self.send(part)
+        self.send(pb.KeeperMessage(credit=pb.Credit(handle=number, granted_bytes=handle.granted)))
+
+    def _acks(self, handle: _Handle, batch: pb.AckBatch) -> None:
+        size = batch.ByteSize()
+        self._seq(handle, batch.seq)
+        handle.used += size
+        if handle.used > handle.granted:
+            raise FakeRefusal("CREDIT_EXCEEDED", f"{handle.used} bytes used, {handle.granted} granted")
+        if batch.generation > handle.cursor.generation:
+            raise FakeRefusal("WRONG_GENERATION", f"generation {batch.generation}, the cursor has {handle.cursor.generation}")
+        if batch.generation < handle.cursor.generation:  # from before a reset: dropped, decided
+            self._accept(batch.handle, handle, batch.seq, size, lambda state: None)
+            return
+        handle.cursor.check(batch)
+        self._accept(batch.handle, handle, batch.seq, size, lambda state: state.join(batch))
+
+    def _control(self, number: int, seq: int, generation: int, change: _Change) -> None:
+        handle = self._handle(number)
+        self._seq(handle, seq)
+        if generation > handle.cursor.generation:
+            raise FakeRefusal("WRONG_GENERATION", f"generation {generation}, the cursor has {handle.cursor.generation}")
+        self._accept(number, handle, seq, 0, change)
+
+    def _reset(self, message: pb.ResetCursor) -> None:
+        handle = self._handle(message.handle)
+        cursor, target = handle.cursor, position_of(message.target)
+        self._control(message.handle, message.seq, message.generation, lambda state: state.reset(target))
+        cursor.generation += 1
+        self.confirm(message.handle)
+        done = pb.ResetDone(handle=message.handle, generation=cursor.generation, mark_delete=position(target))
+        self.send(pb.KeeperMessage(reset_done=done))
+
+    def _delete(self, message: pb.DeleteCursor) -> None:
+        number = message.handle
+        name = self.handles[number].cursor.name if number in self.handles else f"{message.topic}|{message.subscription}"
+        if self.keeper.cursors.pop(name, None) is None:
+            raise FakeRefusal("NOT_FOUND", "no such cursor")
+        self._forget(number)
+        self.send(pb.KeeperMessage(deleted=pb.Deleted(handle=number)))
+
+    def _accept(self, number: int, handle: _Handle, seq: int, size: int, change: _Change) -> None:
+        handle.cursor.pending.append((seq, size, change))
+        faults = self.keeper.faults
+        if faults.hold_durable:
+            return
+        if faults.durable_delay_s:
+            asyncio.get_running_loop().call_later(faults.durable_delay_s, self.confirm, number)
+        else:
+            self.confirm(number)
+
+    def _handle(self, number: int) -> _Handle:
+        if number not in self.handles:
+            raise FakeRefusal("UNKNOWN_HANDLE", f"handle {number} is not open")
+        return self.handles[number]
+
+    def _seq(self, handle: _Handle, seq: int) -> None:
+        if seq <= handle.last_seq:
+            raise FakeRefusal("SEQ_NOT_GROWING", f"seq {seq} after {handle.last_seq}")
+        handle.last_seq = seq
+
+    def _refuse(self, number: int, refusal: FakeRefusal) -> None:
+        handle = self.handles.get(number)
+        if handle:
+            self.confirm(number)
+        self._forget(number)
+        self._refused.add(number)
+        name = handle.cursor.name if handle else ""
+        said = pb.Refused(handle=number, code=refusal.code, cursor=name, message=refusal.message, remedy="see the message")
+        self.send(pb.KeeperMessage(refused=said))
+
+    def _forget(self, number: int) -> None:
+        handle = self.handles.pop(number, None)
+        if handle and self.keeper.holders.get(handle.cursor.name, (None, 0)) == (self, number):
+            del self.keeper.holders[handle.cursor.name]

@@ -1,0 +1,39 @@
+"""Small translations between values and messages of the ack stream. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.values import LayoutItem, LayoutState, Position
+
+PROTOCOL_VERSION = 1
+
+
+def hello(name: str, incarnation: str, credentials: bytes = b"") -> pb.Hello:
+    """The first message of either side."""
+    return pb.Hello(name=name, incarnation=incarnation, protocol_versions=[PROTOCOL_VERSION], credentials=credentials)
+
+
+def position(value: Position) -> pb.Position:
+    """A position as a message."""
+    return pb.Position(ledger=value.ledger, entry=value.entry)
+
+
+def position_of(message: pb.Position) -> Position:
+    """A position as a value."""
+    return Position(message.ledger, message.entry)
+
+
+def layout_run(items: Sequence[LayoutItem]) -> pb.LayoutRun:
+    """A run of data ledgers as columns."""
+    return pb.LayoutRun(
+        ids=[item.ledger for item in items],
+        states=[pb.LedgerLayoutState.Name(int(item.state)) for item in items],
+        entries=[item.entries for item in items],
+    )
+
+
+def layout_of(run: pb.LayoutRun) -> tuple[LayoutItem, ...]:
+    """A run of data ledgers as values. ValueError if its columns differ in length."""
+    return tuple(LayoutItem(i, LayoutState(int(s)), n) for i, s, n in zip(run.ids, run.states, run.entries, strict=True))

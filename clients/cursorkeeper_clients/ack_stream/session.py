@@ -1,0 +1,118 @@
+"""One ack stream as a source sees it, whichever side dialled.
+
+Owns: the handles of a stream, Hello, handing messages to handles, the end of all when the stream ends. Does not own:
+gRPC (`source`), one cursor (`handle`).
+Invariant: after the end every handle has ended too, with the same error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.errors import AckStreamError, KeeperTimeout, SessionRefused
+from cursorkeeper_clients.ack_stream.handle import CursorHandle
+from cursorkeeper_clients.ack_stream.messages import PROTOCOL_VERSION, hello, layout_run, position
+from cursorkeeper_clients.ack_stream.outbox import Outbox
+from cursorkeeper_clients.ack_stream.settings import SourceSettings
+from cursorkeeper_clients.ack_stream.values import LayoutItem, Position
+
+
+class SourceSession:
+    """Made by `SourceConnection` or `SourceServer`; `keeper` is the peer's Hello once it came."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self.outbox = Outbox(settings.outgoing_bytes_max)
+        self.keeper: pb.Hello | None = None
+        self.ended: AckStreamError | None = None
+        self._handles: dict[int, CursorHandle] = {}
+        self._next_handle = 1
+        self._changed = asyncio.Event()
+        self._over = asyncio.Event()
+        first = hello(settings.name, settings.incarnation, settings.credentials)
+        self.outbox.put(pb.SourceMessage(hello=first).SerializeToString())
+
+    def open(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        layout: Sequence[LayoutItem] = (),
+        create: bool = True,
+        start: Position | None = None,
+        takeover: bool = False,
+        cursor_properties: Mapping[str, str] | None = None,
+    ) -> CursorHandle:
+        """Ask for a cursor; `wait_opened` of the handle gives its state or says why not."""
+        message = pb.OpenCursor(topic=topic, subscription=subscription, create=create, takeover=takeover)
+        message.layout.CopyFrom(layout_run(layout))
+        message.cursor_properties.update(cursor_properties or {})
+        if start is not None:
+            message.start.CopyFrom(position(start))
+        handle = self._new_handle(f"{topic}|{subscription}")
+        message.handle = handle.number
+        self.outbox.put(pb.SourceMessage(open_cursor=message).SerializeToString())
+        return handle
+
+    async def delete(self, topic: str, subscription: str) -> None:
+        """Delete a cursor that is not open on this stream."""
+        handle = self._new_handle(f"{topic}|{subscription}")
+        message = pb.DeleteCursor(handle=handle.number, topic=topic, subscription=subscription)
+        await handle.wait_left(pb.SourceMessage(delete_cursor=message))
+
+    async def wait_ready(self) -> None:
+        """Until the keeper said Hello in a version we speak."""
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                while self.keeper is None and self.ended is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise KeeperTimeout(f"no Hello from the keeper within {self._settings.connect_timeout_s:g} s") from None
+        if self.ended:
+            raise self.ended
+
+    async def wait_ended(self) -> AckStreamError:
+        """Until the stream is over; returns why."""
+        await self._over.wait()
+        assert self.ended
+        return self.ended
+
+    def receive(self, message: pb.KeeperMessage) -> None:
+        """One message of the keeper. Raises `SessionRefused` on a violation of the protocol."""
+        kind = message.WhichOneof("message")
+        if kind is None:
+            raise SessionRefused("the keeper sent an empty message, or one of a newer version")
+        if kind == "hello":
+            if PROTOCOL_VERSION not in message.hello.protocol_versions:
+                spoken = list(message.hello.protocol_versions)
+                raise SessionRefused(f"keeper {message.hello.name} speaks the versions {spoken}, this source {PROTOCOL_VERSION}")
+            self.keeper = message.hello
+            self._changed.set()
+            return
+        handle = self._handles.get(getattr(message, kind).handle)
+        if handle is None:
+            return  # an answer to a handle that has just ended here
+        handle.receive(kind, message)
+        if handle.ended:
+            del self._handles[handle.number]
+
+    def end(self, error: AckStreamError) -> None:
+        """The stream is over."""
+        if self.ended is None:
+            self.ended = error
+            handles, self._handles = self._handles, {}
+            for handle in handles.values():
+                handle.end(error)
+        self._changed.set()
+        self._over.set()
+
+    def _new_handle(self, cursor: str) -> CursorHandle:
+        if self.ended:
+            raise self.ended
+        handle = CursorHandle(self._next_handle, cursor, self._settings, self.outbox)
+        self._handles[handle.number] = handle
+        self._next_handle += 1
+        return handle

@@ -1,0 +1,53 @@
+"""The numbers a source runs with.
+
+Owns: every limit and time of the source side of the ack stream, checked when the value is made.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """Of one source. ValueError, with the numbers, if they contradict each other."""
+
+    name: str = "python-source"
+    incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """New in every process."""
+    credentials: bytes = b""
+
+    connect_timeout_s: float = 30.0
+    """Until the keeper's Hello."""
+    open_timeout_s: float = 300.0
+    """From `open` to `StateEnd`; a large state takes its time."""
+    answer_timeout_s: float = 120.0
+    """Of a reset, a close, a delete, of waiting for credit and for durability."""
+
+    message_bytes_max: int = (4 << 20) - (64 << 10)
+    """Of one batch of acks; the keeper takes 4 MiB."""
+    receive_bytes_max: int = 16 << 20
+    outgoing_bytes_max: int = 64 << 20
+    """Handed over but not yet taken by the network, over all cursors."""
+    senders_waiting_max: int = 1024
+    """Calls of `send_acks` that wait for credit, per cursor."""
+
+    back_off_min_ms: int = 100
+    back_off_max_ms: int = 5_000
+    unconfirmed_bytes_max: int = 64 << 20
+    """What a resuming cursor keeps to send again."""
+
+    keepalive_time_ms: int = 10_000
+    keepalive_timeout_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value <= 0:
+                raise ValueError(f"{name} is {value}, must be above 0")
+        if self.back_off_min_ms > self.back_off_max_ms:
+            raise ValueError(f"back_off_min_ms {self.back_off_min_ms} is above back_off_max_ms {self.back_off_max_ms}")
+        for name in ("outgoing_bytes_max", "unconfirmed_bytes_max"):
+            if getattr(self, name) < self.message_bytes_max:
+                raise ValueError(f"{name} {getattr(self, name)} does not hold one message of {self.message_bytes_max}")

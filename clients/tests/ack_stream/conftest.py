@@ -1,0 +1,47 @@
+"""Fixtures of the ack stream: a keeper, and names that no other test uses."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from cursorkeeper_clients.ack_stream import SourceConnection, SourceSession, SourceSettings
+from cursorkeeper_clients.ack_stream.fake_keeper import FakeKeeper
+
+from clients.tests.ack_stream.keepers import Keeper, fake
+
+SETTINGS = SourceSettings(back_off_min_ms=10, back_off_max_ms=200, answer_timeout_s=20.0, open_timeout_s=20.0, connect_timeout_s=10.0)
+_numbers = itertools.count(1)
+
+
+@pytest_asyncio.fixture(params=["fake"])
+async def keeper(request: pytest.FixtureRequest) -> AsyncIterator[Keeper]:
+    """The contract's keepers."""
+    made = fake()
+    await made.start()
+    yield made
+    await made.kill()
+
+
+@pytest_asyncio.fixture
+async def fake_keeper() -> AsyncIterator[FakeKeeper]:
+    """For what only the fake can be told to do."""
+    made = fake()
+    await made.start()
+    yield made
+    await made.kill()
+
+
+@pytest_asyncio.fixture
+async def session(keeper: Keeper) -> AsyncIterator[SourceSession]:
+    """A stream to the keeper."""
+    async with SourceConnection(keeper.address, SETTINGS) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic of this test's own."""
+    return f"persistent://public/default/t-{next(_numbers)}"

@@ -1,0 +1,243 @@
+"""What a source may rely on, checked against every keeper (see `keepers`)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from cursorkeeper_clients.ack_stream import (
+    AckedIndexes,
+    Acks,
+    CursorDeposed,
+    CursorState,
+    HandleClosed,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+    ResumingSource,
+    SessionLost,
+    SourceConnection,
+    SourceSession,
+)
+from cursorkeeper_clients.ack_stream.errors import Contradiction, CursorRefused, HeldElsewhere, NoSuchCursor
+from pyroaring import BitMap
+
+from clients.tests.ack_stream.conftest import SETTINGS
+from clients.tests.ack_stream.keepers import Keeper
+
+LAYOUT = (LayoutItem(10, LayoutState.CLOSED, 100), LayoutItem(12, LayoutState.OPEN))
+START = Position(10, -1)
+
+
+def entries(ledger: int, *numbers: int) -> Acks:
+    return Acks([LedgerAcks(ledger, np.array(numbers, dtype=np.uint32))])
+
+
+async def reopened(session: SourceSession, topic: str) -> CursorState:
+    return await session.open(topic, "s", create=False, takeover=True, layout=LAYOUT).wait_opened()
+
+
+async def test_a_new_cursor_starts_where_it_was_told(session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT, start=Position(10, 4), cursor_properties={"a": "b"})
+    state = await handle.wait_opened()
+    assert (state.mark_delete, state.acked, state.partials) == (Position(10, 4), {}, {})
+    assert state.cursor_properties == {"a": "b"}
+    assert state.layout[-1].ledger == 12 and state.epoch >= 1
+    assert state.is_acked(10, 4) and not state.is_acked(10, 5)
+
+
+async def test_without_a_start_it_begins_before_the_first_ledger(session: SourceSession, topic: str) -> None:
+    assert (await session.open(topic, "s", layout=LAYOUT).wait_opened()).mark_delete == START
+
+
+async def test_acks_of_every_form_are_durable_and_come_back(session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT)
+    await handle.wait_opened()
+    acks = LedgerAcks(
+        10,
+        np.array([3, 1], dtype=np.uint32),
+        ranges=[20, 29, 40, 40],
+        partials=[PartialBatch(50, 10, BitMap([0, 9])), AckedIndexes(51, 8, ((1, 3), (7, 7)))],
+        roaring=BitMap([60, 61]),
+    )
+    seq = await handle.send_acks(Acks([acks, LedgerAcks(12, [0, 70_000])], mark_delete=Position(10, 1), properties={"p": -5}))
+    await handle.wait_durable(seq)
+    assert handle.durable_seq == handle.last_seq == seq
+    state = await reopened(session, topic)
+    assert state.mark_delete == Position(10, 1)
+    assert {ledger: list(acked) for ledger, acked in state.acked.items()} == {
+        10: [3, *range(20, 30), 40, 60, 61],
+        12: [0, 70_000],
+    }
+    assert {key: (p.batch_size, list(p.missing)) for key, p in state.partials.items()} == {
+        (10, 50): (10, [0, 9]),
+        (10, 51): (8, [0, 4, 5, 6]),
+    }
+    assert state.mark_delete_properties == {"p": -5}
+
+
+async def test_acked_wins_over_partly_acked(session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT)
+    await handle.wait_opened()
+    await handle.send_acks(Acks([LedgerAcks(10, partials=[PartialBatch(5, 4, BitMap([1, 2]))])]))
+    await handle.send_acks(Acks([LedgerAcks(10, partials=[PartialBatch(5, 4, BitMap([2, 3]))])]))
+    await handle.send_acks(Acks([LedgerAcks(10, partials=[PartialBatch(6, 4, BitMap([0]))])]))
+    await handle.wait_durable(await handle.send_acks(entries(10, 6)))
+    state = await reopened(session, topic)
+    assert list(state.partials) == [(10, 5)] and list(state.partials[10, 5].missing) == [2]
+    assert list(state.acked[10]) == [6]
+
+
+async def test_many_batches_within_the_credit(session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=(LayoutItem(12, LayoutState.OPEN),))
+    await handle.wait_opened()
+    confirmed: list[int] = []
+    handle.on_durable = confirmed.append
+    for first in range(0, 400_000, 20_000):  # 1.6 MB of columns
+        seq = await handle.send_acks(Acks([LedgerAcks(12, np.arange(first, first + 20_000, dtype=np.uint32))]))
+        assert handle.sent_bytes <= handle.granted_bytes
+    await handle.wait_durable(seq)
+    assert confirmed == sorted(confirmed) and confirmed[-1] == seq
+    assert (await session.open(topic, "s", takeover=True).wait_opened()).is_acked(12, 399_999)
+
+
+async def test_reset_forgets_all_acks_and_starts_a_generation(session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT)
+    before = (await handle.wait_opened()).generation
+    await handle.send_acks(entries(10, 1, 2, 3))
+    assert await handle.reset(Position(10, 49)) == handle.generation > before
+    await handle.wait_durable(await handle.send_acks(entries(10, 60)))
+    state = await reopened(session, topic)
+    assert (state.mark_delete, state.generation) == (Position(10, 49), handle.generation)
+    assert {ledger: list(acked) for ledger, acked in state.acked.items()} == {10: [60]}
+
+
+async def test_layout_and_properties_are_confirmed_and_kept(session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT)
+    await handle.wait_opened()
+    handle.layout((LayoutItem(12, LayoutState.CLOSED, 7), LayoutItem(15, LayoutState.OPEN)))
+    await handle.wait_durable(handle.set_cursor_properties({"x": "y"}))
+    state = await session.open(topic, "s", takeover=True).wait_opened()
+    assert {i.ledger: (i.state, i.entries) for i in state.layout}[12] == (LayoutState.CLOSED, 7)
+    assert state.cursor_properties == {"x": "y"}
+
+
+async def test_a_cursor_that_must_exist_is_not_created(session: SourceSession, topic: str) -> None:
+    with pytest.raises(NoSuchCursor) as caught:
+        await session.open(topic, "s", create=False).wait_opened()
+    assert caught.value.code == "NOT_FOUND" and caught.value.remedy and not caught.value.retry
+
+
+async def test_only_one_holds_a_cursor_and_takeover_deposes(keeper: Keeper, session: SourceSession, topic: str) -> None:
+    first = session.open(topic, "s", layout=LAYOUT)
+    await first.wait_opened()
+    await first.send_acks(entries(10, 1))
+    async with SourceConnection(keeper.address, SETTINGS) as other:
+        with pytest.raises(HeldElsewhere):
+            await other.open(topic, "s", layout=LAYOUT).wait_opened()
+        second = other.open(topic, "s", layout=LAYOUT, takeover=True)
+        assert 1 in (await second.wait_opened()).acked[10]  # what was accepted is durable by then
+        with pytest.raises(CursorDeposed):
+            await first.wait_durable(await first.send_acks(entries(10, 2)))
+        with pytest.raises(CursorDeposed):
+            await first.send_acks(entries(10, 2))
+        await second.wait_durable(await second.send_acks(entries(10, 3)))
+
+
+async def test_a_refused_batch_costs_the_handle_and_not_the_stream(session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT)
+    other = session.open(topic, "other", layout=LAYOUT)
+    await asyncio.gather(handle.wait_opened(), other.wait_opened())
+    good = await handle.send_acks(entries(10, 1))
+    bad = await handle.send_acks(entries(10, 100))  # the ledger has 0..99
+    with pytest.raises(Contradiction) as caught:
+        await handle.wait_durable(bad)
+    assert caught.value.code == "POSITION_OUT_OF_RANGE"
+    with pytest.raises(CursorRefused):
+        await handle.send_acks(entries(10, 2))
+    await other.wait_durable(await other.send_acks(entries(10, 1)))
+    state = await reopened(session, topic)
+    assert (list(state.acked[10]), good) == ([1], 1)  # what came before is kept
+
+
+async def test_closing_gives_the_cursor_back_with_everything_durable(keeper: Keeper, session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT)
+    await handle.wait_opened()
+    seq = await handle.send_acks(entries(10, 1, 2))
+    await handle.close()
+    assert handle.durable_seq == seq
+    with pytest.raises(HandleClosed):
+        await handle.send_acks(entries(10, 3))
+    async with SourceConnection(keeper.address, SETTINGS) as other:  # no takeover needed
+        assert list((await other.open(topic, "s", layout=LAYOUT).wait_opened()).acked[10]) == [1, 2]
+
+
+@pytest.mark.parametrize("opened", [True, False])
+async def test_a_deleted_cursor_is_gone(session: SourceSession, topic: str, opened: bool) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT)
+    await handle.wait_opened()
+    if opened:
+        await handle.delete()
+    else:
+        await handle.close()
+        await session.delete(topic, "s")
+    with pytest.raises(NoSuchCursor):
+        await session.open(topic, "s", create=False).wait_opened()
+
+
+async def test_a_killed_keeper_ends_every_wait(keeper: Keeper, session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT)
+    await handle.wait_opened()
+    await keeper.kill()
+    assert isinstance(await session.wait_ended(), SessionLost)
+    with pytest.raises(SessionLost):
+        await handle.send_acks(entries(10, 1))
+    with pytest.raises(SessionLost):
+        session.open(topic, "s")
+
+
+async def test_a_resuming_source_loses_nothing_over_kills(keeper: Keeper, topic: str) -> None:
+    """Acks go on while the keeper is killed and started again, three times; each batch is sent until it is confirmed."""
+    async with ResumingSource.dialling(keeper.address, SETTINGS) as source:
+        durable: list[int] = []
+        cursor = source.cursor(topic, "s", layout=(LayoutItem(12, LayoutState.OPEN),), on_durable=durable.append)
+        await cursor.wait_opened()
+        for round_ in range(3):
+            for batch in range(20):
+                first = (round_ * 20 + batch) * 100
+                await cursor.send(Acks([LedgerAcks(12, np.arange(first, first + 100, dtype=np.uint32))]))
+            await cursor.wait_durable(round_ * 20 + 3)
+            await keeper.kill()
+            confirmed = cursor.durable_ticket
+            await cursor.send(entries(12, 50_000 + round_))  # nobody is there: kept
+            await keeper.start()
+        await cursor.wait_durable()
+        assert cursor.opens == 4 and confirmed <= cursor.durable_ticket == cursor.last_ticket == 63
+        assert durable == sorted(durable) and cursor.unconfirmed_bytes == 0
+        await cursor.close()
+    async with SourceConnection(keeper.address, SETTINGS) as check:
+        state = await check.open(topic, "s", create=False, takeover=True).wait_opened()
+        acked = BitMap(range(state.mark_delete.entry + 1)) | state.acked.get(12, BitMap())
+        assert acked == BitMap(range(6000)) | BitMap([50_000, 50_001, 50_002])
+
+
+async def test_a_resuming_reset_holds_over_a_kill(keeper: Keeper, topic: str) -> None:
+    async with ResumingSource.dialling(keeper.address, SETTINGS) as source:
+        cursor = source.cursor(topic, "s", layout=LAYOUT)
+        await cursor.wait_opened()
+        await cursor.send(entries(10, 1, 2, 3))
+        await cursor.wait_durable()
+        await keeper.kill()
+        old = await cursor.send(entries(10, 4))  # from before the seek: void
+        seek = asyncio.ensure_future(cursor.reset(Position(10, 49)))
+        await keeper.start()
+        await seek
+        assert cursor.durable_ticket >= old
+        await cursor.wait_durable(await cursor.send(entries(10, 60)))
+        await cursor.close()
+    async with SourceConnection(keeper.address, SETTINGS) as check:
+        state = await reopened(check, topic)
+        assert (state.mark_delete, {k: list(v) for k, v in state.acked.items()}) == (Position(10, 49), {10: [60]})
