@@ -46,7 +46,7 @@ class PythonProcess:
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", *self._arguments, "--parent-pid", str(os.getpid()),
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log, limit=STREAM_LIMIT_BYTES,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, limit=STREAM_LIMIT_BYTES,
             )  # fmt: skip
 
     async def line(self, limit_s: float = READY_MAX_S) -> dict[str, Any]:
@@ -62,6 +62,11 @@ class PythonProcess:
             raise ProcessFailed(f"{self.name} ended with status {code}\n{self.tail()}")
         found: dict[str, Any] = json.loads(raw)
         return found
+
+    def tell(self, line: str) -> None:
+        """One line on its standard input; nothing if it has ended."""
+        if self._process is not None and self._process.stdin is not None and self.running:
+            self._process.stdin.write(line.encode() + b"\n")
 
     async def kill(self) -> None:
         """SIGKILL."""
@@ -95,16 +100,20 @@ class DaemonProcess(PythonProcess):
     """`cursorkeeper run` on a fixed port, so that a source finds it again after a kill."""
 
     def __init__(self, folder: Path, gateway: str, zookeeper: str, extra: Sequence[str] = ()) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
-        self.metrics = f"127.0.0.1:{free_port()}"
-        super().__init__(
-            "daemon",
-            [
-                "cursorkeeper.cli.main", "run", "--listen", self.address, "--metrics-listen", self.metrics,
-                "--gateway", gateway, "--zookeeper", zookeeper, "--name", "demo", *extra,
-            ],
-            folder / "daemon.log",
-        )  # fmt: skip
+        self._fixed = ["--gateway", gateway, "--zookeeper", zookeeper, "--name", "demo", *extra]
+        self.address = self.metrics = ""
+        super().__init__("daemon", [], folder / "daemon.log")
+        self._choose_ports()
+
+    def _choose_ports(self) -> None:
+        self.address, self.metrics = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        own = ["cursorkeeper.cli.main", "run", "--listen", self.address, "--metrics-listen", self.metrics]
+        self._arguments = [*own, *self._fixed]
+
+    async def restart_elsewhere(self) -> None:
+        """After a kill: a new process at another address, as a new owner would be."""
+        self._choose_ports()
+        await self.start()
 
     async def start(self) -> None:
         """Returns when it is ready."""

@@ -71,7 +71,11 @@ class Report:
             ("acked, confirmed", f"{self.acked:,}", f"{self.confirmed:,} confirmed before the last kill"),
             ("killed with SIGKILL", str(len(self.kills)), ", ".join(self.kills)),
             ("acks a second", f"{self.acks_per_second_without_outages:,.0f}", f"{self.acks_per_second:,.0f} with the outages counted"),
-            ("ack to durable", f"{self.ack_to_durable_ms_p50:.1f} ms", f"p99 {self.ack_to_durable_ms_p99:.1f} ms; longest outage {self.longest_outage_s:.1f} s"),
+            (
+                "ack to durable",
+                f"{self.ack_to_durable_ms_p50:.1f} ms",
+                f"p99 {self.ack_to_durable_ms_p99:.1f} ms; longest outage {self.longest_outage_s:.1f} s",
+            ),
             ("flushes", f"{self.flushes:,}", f"{size(self.flush_bytes_p50)} each, p99 {size(self.flush_bytes_p99)}"),
             ("bytes per ack", f"{self.bytes_per_ack:.3f}", "deltas and snapshots, one copy"),
             ("snapshot", size(self.snapshot_bytes), f"{self.snapshots} taken while acks flowed"),

@@ -19,7 +19,7 @@ Columns = dict[int, U32]
 """Data ledger -> entries, in any order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BadCase:
     """`entries` over `ledgers` equal data ledgers; about `hole_share` of them never acked, the oldest among them."""
 

@@ -1,0 +1,54 @@
+"""`cursorkeeper demo`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from cursorkeeper.demo.plays import play_bad_case, play_trace
+from cursorkeeper.demo.processes import ProcessFailed
+from cursorkeeper.demo.report import Report, TraceReport
+from cursorkeeper.demo.trace import TraceError
+from cursorkeeper.demo.workload import BadCase
+from cursorkeeper_clients.stack import StackError
+from rich.console import Console
+
+ENTRIES_PER_LEDGER = 50_000
+
+
+def demo(
+    entries: Annotated[int, typer.Option(help="Entries of the backlog.", min=1_000)] = BadCase.entries,
+    trace: Annotated[Path | None, typer.Option(help="Replay recorded acks of real Pulsar consumers from this folder instead.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with all data and logs.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Work in this folder (kept) instead of a temporary one.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the holes and of the order.")] = BadCase.seed,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line instead of the report.")] = False,
+) -> None:
+    """Play the bad case on a real ZooKeeper and real bookies, with real kill -9, and compare entry by entry.
+
+    Exit code 0: nothing confirmed was lost and nothing un-acked skipped. 1: something was. 3: a process did not start.
+    """
+    console = Console(stderr=as_json, quiet=as_json)
+    try:
+        report = asyncio.run(_play(entries, trace, keep, data_dir, seed, console))
+    except (ProcessFailed, StackError, TraceError) as e:
+        Console(stderr=True).print(f"[red]the demo could not run:[/red] {e}")
+        raise typer.Exit(3) from e
+    if as_json:
+        print(report.json_line())
+    else:
+        report.show(console)
+    if not report.is_good:
+        raise typer.Exit(1)
+
+
+async def _play(entries: int, trace: Path | None, keep: bool, data_dir: Path | None, seed: int, console: Console) -> Report | TraceReport:
+    if trace is not None:
+        console.print("\n[bold]Recorded acks of real Pulsar consumers[/bold], with the same kills")
+        return await play_trace(trace, data_dir=data_dir, keep=keep, console=console)
+    ledgers = max(1, min(BadCase.ledgers, entries // ENTRIES_PER_LEDGER)) if entries < BadCase.entries else BadCase.ledgers
+    console.print("\n[bold]The bad case[/bold]: a large backlog, everything acked but the oldest entry and a sprinkle of holes")
+    case = BadCase(entries=entries, ledgers=ledgers, seed=seed)
+    return await play_bad_case(case, data_dir=data_dir, keep=keep, console=console)

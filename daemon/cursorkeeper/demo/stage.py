@@ -1,0 +1,138 @@
+"""The stage both plays share: folder, stack, daemon, source process, kills, live progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cursorkeeper.demo.processes import DaemonProcess, ProcessFailed, PythonProcess
+from cursorkeeper.demo.totals import Totals
+from cursorkeeper_clients.stack import Standalone
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+SCRAPE_EVERY_S = 0.5
+SILENCE_MAX_S = 120.0
+
+
+@dataclass(slots=True)
+class Kill:
+    """At this share of the acks confirmed, do this."""
+
+    at: float
+    name: str
+    act: Callable[[Callable[[], None]], Awaitable[None]]
+    """Called with what opens the source's gate: to be called once the process is dead."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """See the module. Use `open_stage`."""
+
+    folder: Path
+    console: Console
+    progress: Progress
+    stack: Standalone
+    daemon: DaemonProcess
+    totals: Totals = field(default_factory=Totals)
+    kills: list[str] = field(default_factory=list)
+
+    async def kill_daemon(self, dead: Callable[[], None]) -> None:
+        """SIGKILL the daemon and start it again."""
+        self.say("kill -9: the daemon")
+        self.totals.scraped(await self.daemon.scrape())
+        await self.daemon.kill()
+        dead()
+        self.totals.process_ended()
+        self.kills.append("daemon")
+        await self.daemon.start()
+        self.say("the daemon is back")
+
+    async def kill_stack(self, dead: Callable[[], None]) -> None:
+        """SIGKILL the JVM with ZooKeeper, the bookies and the gateway in it, and start it again on the same folder."""
+        self.say("kill -9: ZooKeeper, bookies and gateway")
+        await asyncio.to_thread(self.stack.kill)
+        dead()
+        self.kills.append("gateway JVM with everything in it")
+        began = time.monotonic()
+        await asyncio.to_thread(self.stack.start)
+        self.say(f"the stack is back after {time.monotonic() - began:.1f} s, on the same folder")
+
+    def say(self, text: str) -> None:
+        """One line above the progress bar."""
+        self.progress.console.print(f"  [dim]{text}[/dim]")
+
+    async def watch(self, source: PythonProcess, total: int, kills: Sequence[Kill], label: str) -> dict[str, Any]:
+        """Follows a source process to its end, killing on the way; returns its last line. Raises ProcessFailed."""
+        bar = self.progress.add_task(label, total=total, rate="")
+        waiting = sorted(kills, key=lambda k: k.at)
+        scraper = asyncio.create_task(self._scrape())
+        killing: asyncio.Task[None] | None = None
+        began, last = time.monotonic(), 0
+        try:
+            while True:
+                line = await source.line(SILENCE_MAX_S)
+                confirmed = int(line.get("confirmed", last))
+                rate = confirmed / max(0.1, time.monotonic() - began)
+                note = "paused: " + line["paused"] if line.get("paused") else f"{rate / 1e6:.2f} M acks/s"
+                self.progress.update(bar, completed=confirmed, rate=note)
+                last = confirmed
+                if killing is not None and killing.done():
+                    killing.result()
+                    killing = None
+                if waiting and killing is None and confirmed >= waiting[0].at * total:
+                    killing = asyncio.ensure_future(waiting.pop(0).act(lambda: source.tell("go")))
+                if line.get("done"):
+                    if killing is not None:
+                        await killing
+                    self.totals.scraped(await self.daemon.scrape())
+                    return line
+        finally:
+            scraper.cancel()
+            self.progress.remove_task(bar)
+
+    async def _scrape(self) -> None:
+        while True:
+            await asyncio.sleep(SCRAPE_EVERY_S)
+            if self.daemon.running:
+                self.totals.scraped(await self.daemon.scrape())
+
+
+@contextlib.asynccontextmanager
+async def open_stage(*, data_dir: Path | None, keep: bool, console: Console, bookies: int = 3) -> AsyncIterator[Stage]:
+    """Stack and daemon, started; everything is stopped and (unless kept) deleted at the end, whatever happens."""
+    folder = data_dir or Path(tempfile.mkdtemp(prefix="cursorkeeper-demo-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    stack = Standalone(folder / "stack", bookies=bookies, heap_mib=384)
+    progress = Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), console=console, transient=True, disable=console.quiet,
+    )  # fmt: skip
+    daemon: DaemonProcess | None = None
+    try:
+        with progress:
+            began = time.monotonic()
+            await asyncio.to_thread(stack.start)
+            daemon = DaemonProcess(folder, stack.gateway, stack.zookeeper)
+            await daemon.start()
+            stage = Stage(folder, console, progress, stack, daemon)
+            stage.say(f"a real ZooKeeper, {bookies} real bookies, the gateway and the daemon are up after {time.monotonic() - began:.1f} s")
+            yield stage
+    finally:
+        if daemon is not None:
+            await daemon.stop()
+        await asyncio.to_thread(stack.stop)
+        if keep or data_dir is not None:
+            console.print(f"  kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+__all__ = ["Kill", "ProcessFailed", "Stage", "open_stage"]
