@@ -68,7 +68,8 @@ def missing_of(ack_set: Sequence[int]) -> BitMap:
 
 
 def _ledger(acks: LedgerAcks) -> bytes:
-    parts = [b"\x08", _varint(acks.ledger)]  # ledger_id = 1
+    # ledger_id = 1. As protobuf would write it, without defaults, so that both sides count the same bytes of credit.
+    parts = [b"\x08", _varint(acks.ledger)] if acks.ledger else []
     entries = _u32(acks.entries, "entries")
     ranges = _u32(acks.ranges, "ranges")
     if ranges.size % 2:

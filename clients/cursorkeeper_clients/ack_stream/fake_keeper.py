@@ -19,7 +19,11 @@ from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.fake_cursor import FakeCursor
 from cursorkeeper_clients.ack_stream.fake_stream import FakeStream
 
-_RECEIVE_BYTES_MAX = 4 << 20
+_SERVER_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 4 << 20),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),  # else a quiet source's keepalive ends its stream
+]
 
 
 @dataclass
@@ -49,7 +53,7 @@ class FakeKeeper:
     async def start(self) -> str:
         """Serve; returns host:port."""
         self.incarnation += 1
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _RECEIVE_BYTES_MAX)])
+        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
         method = grpc.stream_stream_rpc_method_handler(
             self._publish, request_deserializer=pb.SourceMessage.FromString, response_serializer=pb.KeeperMessage.SerializeToString
         )

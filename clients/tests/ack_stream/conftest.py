@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
@@ -45,3 +46,12 @@ async def session(keeper: Keeper) -> AsyncIterator[SourceSession]:
 def topic() -> str:
     """A topic of this test's own."""
     return f"persistent://public/default/t-{next(_numbers)}"
+
+
+async def until(condition: Callable[[], object], *, what: str, limit_s: float = 10.0) -> None:
+    """Return as soon as the condition is true. Fails after the limit."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + limit_s
+    while not condition():
+        assert loop.time() < deadline_s, f"not within {limit_s} s: {what}"
+        await asyncio.sleep(0.002)

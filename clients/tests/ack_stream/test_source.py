@@ -1,0 +1,261 @@
+"""The source side where a keeper can be told what to do: pauses, credit, versions, refusals, being dialled."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream import (
+    Acks,
+    AcksTooLarge,
+    CursorDeposed,
+    CursorHandle,
+    HandleClosed,
+    KeeperTimeout,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    ResumingSource,
+    SendWindowFull,
+    SessionLost,
+    SessionRefused,
+    SourceConnection,
+    SourceServer,
+    SourceSession,
+    SourceSettings,
+)
+from cursorkeeper_clients.ack_stream.errors import BY_CODE, CursorDamaged, KeeperBusy, stream_ended
+from cursorkeeper_clients.ack_stream.fake_keeper import FakeKeeper
+from cursorkeeper_clients.ack_stream.recovered import RecoveredParts
+from pyroaring import BitMap
+
+from clients.tests.ack_stream.conftest import SETTINGS, until
+
+OPEN = (LayoutItem(7, LayoutState.OPEN),)
+
+
+def acks(*entries: int) -> Acks:
+    return Acks([LedgerAcks(7, list(entries))])
+
+
+@pytest_asyncio.fixture
+async def session(fake_keeper: FakeKeeper) -> AsyncIterator[SourceSession]:
+    async with SourceConnection(fake_keeper.address, SETTINGS) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture
+async def handle(session: SourceSession, topic: str) -> CursorHandle:
+    made = session.open(topic, "s", layout=OPEN)
+    await made.wait_opened()
+    return made
+
+
+def test_every_refused_code_has_an_exception() -> None:
+    assert set(BY_CODE) == set(pb.RefusedCode.keys())
+
+
+@pytest.mark.parametrize("status", ["UNAVAILABLE", "CANCELLED", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "OK", "SOMETHING_NEW"])
+def test_a_broken_stream_is_lost(status: str) -> None:
+    assert isinstance(stream_ended(status, ""), SessionLost)
+
+
+def test_settings_contradictions_are_told() -> None:
+    for wrong in ({"back_off_min_ms": 9_000}, {"open_timeout_s": 0.0}, {"outgoing_bytes_max": 1 << 20}, {"unconfirmed_bytes_max": 1}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            SourceSettings(**wrong)  # type: ignore[arg-type]
+
+
+async def test_confirmation_is_waited_for(fake_keeper: FakeKeeper, handle: CursorHandle) -> None:
+    fake_keeper.faults.hold_durable = True
+    seqs = [await handle.send_acks(acks(n)) for n in range(3)]
+    waits = [asyncio.ensure_future(handle.wait_durable(seq)) for seq in reversed(seqs)]
+    with pytest.raises(KeeperTimeout):
+        await handle.wait_durable(seqs[-1], timeout_s=0.05)
+    assert handle.durable_seq == 0 and not any(wait.done() for wait in waits)
+    fake_keeper.release()
+    await asyncio.gather(*waits)
+    with pytest.raises(HandleClosed, match="never sent"):
+        await handle.wait_durable(seqs[-1] + 1)
+
+
+async def test_without_credit_senders_wait_in_order_and_are_bounded(fake_keeper: FakeKeeper, topic: str) -> None:
+    fake_keeper.faults.credit_bytes, fake_keeper.faults.hold_durable = 100, True
+    settings = replace(SETTINGS, senders_waiting_max=3)
+    async with SourceConnection(fake_keeper.address, settings) as session:
+        handle = session.open(topic, "s", layout=OPEN)
+        await handle.wait_opened()
+        await handle.send_acks(Acks([LedgerAcks(7, np.arange(20, dtype=np.uint32))]))
+        waiting = [asyncio.ensure_future(handle.send_acks(acks(100 + n))) for n in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(SendWindowFull):
+            await handle.send_acks(acks(200))
+        await until(lambda: fake_keeper.cursors[f"{topic}|s"].pending, what="the first batch arrives")
+        fake_keeper.release()
+        assert await asyncio.gather(*waiting) == [2, 3, 4]
+        assert handle.sent_bytes <= handle.granted_bytes
+
+
+async def test_who_waits_for_credit_is_told_when_the_stream_ends(fake_keeper: FakeKeeper, topic: str) -> None:
+    fake_keeper.faults.credit_bytes, fake_keeper.faults.hold_durable = 1, True
+    async with SourceConnection(fake_keeper.address, SETTINGS) as session:
+        handle = session.open(topic, "s", layout=OPEN)
+        await handle.wait_opened()
+        waiting = asyncio.ensure_future(handle.send_acks(acks(1)))
+        await asyncio.sleep(0)
+        await fake_keeper.kill()
+        with pytest.raises(SessionLost):
+            await waiting
+
+
+async def test_a_batch_no_message_can_hold_is_not_sent(handle: CursorHandle) -> None:
+    with pytest.raises(AcksTooLarge):
+        await handle.send_acks(Acks([LedgerAcks(7, np.arange(1_100_000, dtype=np.uint32))]))
+    assert (handle.last_seq, handle.sent_bytes) == (0, 0)
+
+
+async def test_pause_is_seen_and_ends(fake_keeper: FakeKeeper, handle: CursorHandle) -> None:
+    fake_keeper.pause("BookKeeper is away")
+    await handle.wait_durable(await handle.send_acks(acks(1)))  # acks may still be sent
+    assert handle.paused and handle.pause_reason == "BookKeeper is away"
+    resumed = asyncio.ensure_future(handle.wait_resumed())
+    fake_keeper.resume()
+    await resumed
+    assert not handle.paused
+
+
+async def test_sending_before_the_state_is_here_is_a_defect(session: SourceSession, topic: str) -> None:
+    with pytest.raises(HandleClosed, match="wait_opened"):
+        await session.open(topic, "s").send_acks(acks(1))
+
+
+async def test_nobody_there_and_a_silent_keeper(fake_keeper: FakeKeeper) -> None:
+    fake_keeper.faults.silent = True
+    with pytest.raises(KeeperTimeout, match="Hello"):
+        await SourceConnection(fake_keeper.address, replace(SETTINGS, connect_timeout_s=0.2)).connect()
+    await fake_keeper.kill()
+    with pytest.raises(SessionLost, match="UNAVAILABLE"):
+        await SourceConnection(fake_keeper.address, SETTINGS).connect()
+
+
+async def test_a_keeper_of_another_version_is_not_used() -> None:
+    session = SourceSession(SETTINGS)
+    with pytest.raises(SessionRefused, match=r"versions \[2\]"):
+        session.receive(pb.KeeperMessage(hello=pb.Hello(name="k", protocol_versions=[2])))
+
+
+async def test_a_keeper_may_dial_the_source(fake_keeper: FakeKeeper, topic: str) -> None:
+    async with SourceServer(settings=SETTINGS) as server:
+        dialling = asyncio.ensure_future(fake_keeper.dial(server.address))
+        session = await server.accept()
+        assert session.keeper and session.keeper.name == "fake-keeper"
+        handle = session.open(topic, "s", layout=OPEN)
+        await handle.wait_opened()
+        await handle.wait_durable(await handle.send_acks(acks(1, 2)))
+        dialling.cancel()
+        assert isinstance(await session.wait_ended(), SessionLost)
+        with pytest.raises(SessionLost):
+            await handle.send_acks(acks(3))
+
+
+async def test_a_resuming_source_may_be_dialled(fake_keeper: FakeKeeper, topic: str) -> None:
+    async with SourceServer(settings=SETTINGS) as server, ResumingSource.serving(server, SETTINGS, random.Random(1)) as source:
+        cursor = source.cursor(topic, "s", layout=OPEN)
+        for opens in (1, 2):
+            dialling = asyncio.ensure_future(fake_keeper.dial(server.address))
+            await cursor.wait_durable(await cursor.send(acks(opens)))
+            assert cursor.opens == opens
+            dialling.cancel()
+            await asyncio.gather(dialling, return_exceptions=True)
+        assert list(fake_keeper.cursors[f"{topic}|s"].durable.acked[7]) == [1, 2]
+
+
+async def test_a_resuming_source_waits_out_a_busy_keeper(fake_keeper: FakeKeeper, topic: str) -> None:
+    fake_keeper.faults.refuse_opens = 3
+    async with ResumingSource.dialling(fake_keeper.address, SETTINGS, random.Random(1)) as source:
+        cursor = source.cursor(topic, "s", layout=OPEN)
+        ticket = await cursor.send(acks(1))  # before it is open
+        await cursor.wait_opened()
+        await cursor.wait_durable(ticket)
+        assert (cursor.opens, source.connections) == (1, 1)
+
+
+async def test_a_resuming_source_gives_up_what_no_pause_cures(fake_keeper: FakeKeeper, topic: str) -> None:
+    async with ResumingSource.dialling(fake_keeper.address, SETTINGS, random.Random(1)) as source:
+        cursor = source.cursor(topic, "s", create=False)
+        with pytest.raises(Exception, match="NOT_FOUND"):
+            await cursor.wait_opened()
+        with pytest.raises(Exception, match="NOT_FOUND"):
+            await cursor.send(acks(1))
+
+
+async def test_a_resuming_source_stops_when_deposed(fake_keeper: FakeKeeper, session: SourceSession, topic: str) -> None:
+    async with ResumingSource.dialling(fake_keeper.address, SETTINGS, random.Random(1)) as source:
+        cursor = source.cursor(topic, "s", layout=OPEN)
+        await cursor.wait_opened()
+        await session.open(topic, "s", takeover=True).wait_opened()
+        with pytest.raises(CursorDeposed):
+            while True:
+                await cursor.wait_durable(await cursor.send(acks(1)))
+
+
+async def test_the_memory_of_a_resuming_source_is_bounded(fake_keeper: FakeKeeper, topic: str) -> None:
+    fake_keeper.faults.hold_durable = True
+    settings = replace(SETTINGS, message_bytes_max=1000, unconfirmed_bytes_max=1000)
+    async with ResumingSource.dialling(fake_keeper.address, settings, random.Random(1)) as source:
+        cursor = source.cursor(topic, "s", layout=OPEN)
+        await cursor.wait_opened()
+        batch = Acks([LedgerAcks(7, np.arange(100, dtype=np.uint32))])  # 400 bytes and a little
+        await cursor.send(batch)
+        await cursor.send(batch)
+        third = asyncio.ensure_future(cursor.send(batch))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(third), 0.05)
+        assert cursor.unconfirmed_bytes <= 1000
+        fake_keeper.release()
+        assert await third == 3
+        with pytest.raises(AcksTooLarge):
+            await cursor.send(Acks([LedgerAcks(7, np.arange(300, dtype=np.uint32))]))
+
+
+async def test_acks_from_before_somebodys_reset_are_void(fake_keeper: FakeKeeper, topic: str) -> None:
+    async with ResumingSource.dialling(fake_keeper.address, SETTINGS, random.Random(1)) as source:
+        cursor = source.cursor(topic, "s", layout=OPEN)
+        await cursor.wait_opened()
+        await fake_keeper.kill()
+        ticket = await cursor.send(acks(1))
+        fake_keeper.cursors[f"{topic}|s"].generation += 1  # somebody else's seek
+        await fake_keeper.start()
+        await cursor.wait_durable(ticket)  # decided
+        assert not fake_keeper.cursors[f"{topic}|s"].durable.acked
+        await cursor.wait_durable(await cursor.send(acks(2)))
+        assert list(fake_keeper.cursors[f"{topic}|s"].durable.acked[7]) == [2]
+
+
+def test_recovered_parts_join() -> None:
+    parts = RecoveredParts(pb.Opened(epoch=3, generation=2, mark_delete=pb.Position(ledger=1, entry=4)))
+    part = pb.StatePart()
+    part.slices.add(ledger_id=1, first=0, last=99, holes=True, roaring=BitMap([7, 50]).serialize())
+    part.slices.add(ledger_id=1, first=0, last=99, holes=False, roaring=BitMap([50]).serialize())
+    part.slices.add(ledger_id=2, first=0, last=9, holes=True)
+    part.partials.add(ledger_id=1, entry=7, batch_size=0, ack_set=[0b1110])
+    part.partials.add(ledger_id=1, entry=7, batch_size=4, ack_set=[0b0111])
+    part.partials.add(ledger_id=1, entry=8, batch_size=4, ack_set=[0b0001])  # acked as a whole: not partial
+    parts.add(part)
+    state = parts.end(pb.StateEnd(mark_delete=pb.Position(ledger=1, entry=5)))
+    assert {k: list(v) for k, v in state.acked.items()} == {1: [e for e in range(100) if e != 7], 2: list(range(10))}
+    assert {k: (p.batch_size, list(p.missing)) for k, p in state.partials.items()} == {(1, 7): (4, [1, 2])}
+    assert state.is_acked(1, 8) and not state.is_acked(1, 7) and state.is_acked(1, 3) and not state.is_acked(3, 0)
+
+
+async def test_busy_and_damaged_are_told_apart(session: SourceSession, fake_keeper: FakeKeeper, topic: str) -> None:
+    fake_keeper.faults.refuse_opens = 1
+    with pytest.raises(KeeperBusy) as caught:
+        await session.open(topic, "s").wait_opened()
+    assert caught.value.retry and not CursorDamaged.retry
