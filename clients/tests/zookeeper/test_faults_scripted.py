@@ -424,7 +424,7 @@ async def test_xid_wraps() -> None:
         b"\0\0\0\x05short",
         b"\xff\xff\xff\xf0",
         b"\x7f\xff\xff\xff",
-        struct.pack("!iiqi", 16, 999, 1, 0),
+        struct.pack("!iiqi", 16 + len(node(b"y")), 999, 1, 0) + node(b"y"),
         struct.pack("!iiqi", 16, 1, 1, 0),  # our request, but no node in the answer
         struct.pack("!iiqii", 20, 1, 1, 0, 2**30),
     ],
