@@ -1,8 +1,8 @@
 """Cutting a delta that is too large for one record into several whose join is the original.
 
 Owns the order in which parts are packed: mark-delete and properties first, then layout, acks, partly acked batches. Does
-not own the sizes (`core.sizes`). Invariants: the parts join to exactly the delta; each part's `delta_body_bytes_max` is at
-most the limit and it claims at most `EXPANSION_MAX` acks; there is at least one part; no bitmap of the delta is changed.
+not own the sizes (`core.sizes`). Invariants: the parts join to exactly the delta; each part's body is at most the
+limit by `core.sizes` and it claims at most `EXPANSION_MAX` acks; there is at least one part; no bitmap of the delta is changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from cursorkeeper.core.sizes import (
     LAYOUT_ITEM_BYTES_MAX,
     LEDGER_BYTES_MAX,
     cursor_properties_bytes,
+    delta_body_bytes_ceiling,
     delta_body_bytes_max,
+    delta_members,
     mark_delete_bytes,
     mark_delete_properties_bytes,
     partial_bytes_max,
@@ -51,7 +53,8 @@ def cut_delta(delta: Delta, body_bytes_max: int) -> tuple[Delta, ...]:
     Raises ValueError when a single property map or partly acked batch cannot fit: intake refuses those
     (`property_map_bytes_max`, `partial_bytes_limit`).
     """
-    if delta_body_bytes_max(delta) <= body_bytes_max and _members(delta) <= EXPANSION_MAX:
+    fits = delta_body_bytes_ceiling(delta) <= body_bytes_max or delta_body_bytes_max(delta) <= body_bytes_max
+    if fits and delta_members(delta) <= EXPANSION_MAX:
         return (delta,)
     parts = [_Part()]
     for piece in _pieces(delta, body_bytes_max):
@@ -108,10 +111,6 @@ def _piece_members(piece: _Piece) -> int:
     if isinstance(piece, _AckPiece):
         return len(piece.entries)
     return len(piece.partial.missing) if isinstance(piece, _PartialPiece) else 0
-
-
-def _members(delta: Delta) -> int:
-    return sum(map(len, delta.acks.values())) + sum(len(partial.missing) for partial in delta.partials.values())
 
 
 @dataclass(slots=True)

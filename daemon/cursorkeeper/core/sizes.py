@@ -170,6 +170,7 @@ def layout_bytes_max(items: Sequence[LayoutItem]) -> int:
 
 
 LAYOUT_ITEM_BYTES_MAX: Final = LEDGER_BYTES_MAX + 1 + ENTRY_BYTES_MAX
+_PARTIAL_HEAD_BYTES_MAX: Final = LEDGER_BYTES_MAX + 10 + 4 * ENTRY_BYTES_MAX
 
 
 def partials_bytes_max(partials: Iterable[Partial]) -> int:
@@ -204,6 +205,18 @@ def delta_body_bytes_max(delta: Delta) -> int:
     return (
         _common_bytes_max(delta) + layout_bytes_max(delta.layout) + acks_bytes_max(delta.acks) + partials_bytes_max(delta.partials.values())
     )
+
+
+def delta_members(delta: Delta) -> int:
+    """Members of all its sets: acks and missing batch indexes."""
+    return sum(map(len, delta.acks.values())) + sum(len(partial.missing) for partial in delta.partials.values())
+
+
+def delta_body_bytes_ceiling(delta: Delta) -> int:
+    """A coarser bound than `delta_body_bytes_max`, forty times cheaper: five bytes for each member, as if all were gaps."""
+    heads = (len(delta.acks) + 1) * (LEDGER_BYTES_MAX + 2 * ENTRY_BYTES_MAX) + (len(delta.partials) + 1) * _PARTIAL_HEAD_BYTES_MAX
+    layout = COUNT_BYTES_MAX + len(delta.layout) * LAYOUT_ITEM_BYTES_MAX
+    return _common_bytes_max(delta) + layout + heads + delta_members(delta) * ENTRY_BYTES_MAX
 
 
 # --- snapshots ------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from cursorkeeper.core.footer import (
     Base,
     ChainLedger,
     EmptyBase,
+    EntryAddress,
     Footer,
     FooterState,
     InlineBase,
@@ -46,7 +47,7 @@ _STATS: Final = (
 )  # fmt: skip
 _KNOWN: Final = frozenset({
     "version", "format", "cursor", "topic", "subscription", "state", "epoch", "writer", "write", "generation",
-    "markDelete", "base", "chain", "previous", "stats", "crc32c",
+    "markDelete", "base", "chain", "previous", "damaged", "stats", "crc32c",
 })  # fmt: skip
 
 Json = Mapping[str, Any]
@@ -77,6 +78,8 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
         },
         "stats": {key: getattr(footer.stats, attribute) for key, attribute in _STATS},
     }  # fmt: skip
+    if footer.damaged:
+        body["damaged"] = [list(address) for address in footer.damaged]
     for key in sorted(footer.extra):
         if key in _KNOWN:
             raise ValueError(f"{key!r} is a member of the footer and cannot be kept as an unknown one")
@@ -127,6 +130,7 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
         base=_base(_object(body, "base"), name),
         chain=_chain(body.get("chain")),
         previous=None if previous is None else _previous(_object(body, "previous"), name),
+        damaged=_addresses(body.get("damaged", []), "damaged"),
         stats=Stats(**{attribute: _number(_object(body, "stats"), key) for key, attribute in _STATS}),
         format=_text(body, "format"),
         version=_number(body, "version"),
@@ -248,6 +252,12 @@ def _chain(value: object) -> tuple[ChainLedger, ...]:
 
 def _previous(body: Json, name: CursorName) -> Previous:
     return Previous(_base(_object(body, "base"), name), _chain(body.get("chain")))
+
+
+def _addresses(value: object, name: str) -> tuple[EntryAddress, ...]:
+    if not isinstance(value, list):
+        raise DamageError(f"{name} is not a list")
+    return tuple(EntryAddress(*_position(item, name)) for item in value)
 
 
 # --- single members -------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Owns the three modes: GAPS (`leb(a[i] - a[i-1] - 1)` per further member), RUNS (`leb(len - 1) {leb(gap - 1) leb(len - 1)}*`)
 and BITS (bitmap of [first, last], lowest bit first). The encoder takes the mode with the smallest body, ties to the lowest
-number; the sizes have a closed form, so nothing is encoded twice. Short sets take a plain loop: below about thirty members
+number; the sizes have a closed form, so nothing is encoded twice. Short sets take a plain loop: below about eighty members
 numpy costs more than it saves.
 
 Invariants: no member is 2^32 or more; reading never creates more members than the caller has room for (six bytes of RUNS
@@ -22,8 +22,10 @@ from cursorkeeper.format import leb
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-SHORT: Final = 32
-"""Up to this many members (or body bytes) a loop is faster than numpy."""
+SHORT: Final = 80
+"""Up to this many members a loop writes faster than numpy."""
+SHORT_BODY_BYTES: Final = 160
+"""Up to this many body bytes a loop reads faster than numpy."""
 LONG_RUN: Final = 16
 """From this length a run is added as a range instead of member by member."""
 
@@ -141,10 +143,10 @@ def decode(mode: int, first: int, body: bytes, room: int) -> BitMap:
     if mode == Mode.GAPS:
         if len(body) >= room:  # each byte is at most one member; exact when it matters
             _check_room(1 + sum(1 for byte in body if byte < 0x80), room)
-        return _decode_short_gaps(first, body) if len(body) <= SHORT else from_sorted(_decode_gaps(first, body))
+        return _decode_short_gaps(first, body) if len(body) <= SHORT_BODY_BYTES else from_sorted(_decode_gaps(first, body))
     if mode == Mode.BITS:
         return _decode_bits(first, body, room)
-    return _decode_short_runs(first, body, room) if len(body) <= SHORT else _decode_runs(first, body, room)
+    return _decode_short_runs(first, body, room) if len(body) <= SHORT_BODY_BYTES else _decode_runs(first, body, room)
 
 
 def _check_room(count: int, room: int) -> None:

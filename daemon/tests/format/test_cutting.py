@@ -11,6 +11,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import (
     EXPANSION_MAX,
     cursor_properties_bytes,
+    delta_body_bytes_ceiling,
     delta_body_bytes_max,
     mark_delete_properties_bytes,
     partial_bytes_limit,
@@ -42,7 +43,9 @@ def smallest_limit(value: Delta) -> int:
 def test_parts_are_small_enough_and_join_to_the_original(value: Delta, more: int) -> None:
     limit = smallest_limit(value) + more
     parts = cut_delta(value, limit)
-    assert all(delta_body_bytes_max(part) <= limit and len(delta.encode(part)) <= limit for part in parts)
+    assert all(
+        min(delta_body_bytes_max(part), delta_body_bytes_ceiling(part)) <= limit and len(delta.encode(part)) <= limit for part in parts
+    )
     assert normal(join(parts)) == value
 
 

@@ -10,6 +10,7 @@ from cursorkeeper.core.joining import join
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import (
     cursor_properties_bytes,
+    delta_body_bytes_ceiling,
     delta_body_bytes_max,
     layout_bytes_max,
     mark_delete_properties_bytes,
@@ -29,7 +30,7 @@ from daemon.tests.format.strategies import NUMBER_MAPS, PARTIAL_MAPS, TEXT_MAPS,
 def test_a_delta_comes_back_and_keeps_its_bound(value: Delta) -> None:
     body = delta.encode(value)
     assert delta.decode(body) == value
-    assert len(body) <= delta_body_bytes_max(value)
+    assert len(body) <= min(delta_body_bytes_max(value), delta_body_bytes_ceiling(value))
 
 
 @given(deltas(), deltas())
