@@ -122,7 +122,7 @@ class Connection:
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
             if not one.answer.done():
-                lost = ConnectionLost(str(reason), path=one.request.path)
+                lost = ConnectionLost(reason.message, path=one.request.path)
                 lost.__cause__ = reason
                 one.answer.set_exception(lost)
             if one.on_end is not None:
