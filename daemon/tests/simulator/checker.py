@@ -1,0 +1,300 @@
+"""What must hold, kept in plain sets beside the system: what each source sent, what was confirmed, what footers said.
+
+Owns the truth about one run and every judgement. An *atom* is (ledger, entry, batch index); entries without a batch
+have index 0. Facts carry the epoch in which they were established: an owner of epoch e must know all facts of epochs
+up to e, and a deposed one may not know later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase
+from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import BEFORE_FIRST, Position
+from cursorkeeper.core.values import LayoutItem, LayoutState
+from cursorkeeper.format import footer as footer_codec
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
+
+Atom = tuple[int, int, int]
+
+
+class Violation(AssertionError):
+    """The system broke a promise."""
+
+
+@dataclass(slots=True)
+class DataLedger:
+    """One ledger of a topic. `batches`: entry -> messages in it, for entries that hold several."""
+
+    ledger: int
+    entries: int = 0
+    closed: bool = False
+    trimmed: bool = False
+    batches: dict[int, int] = field(default_factory=dict)
+
+    def atoms(self, entry: int) -> list[Atom]:
+        """The messages of one entry."""
+        return [(self.ledger, entry, i) for i in range(self.batches.get(entry, 1))]
+
+    @property
+    def item(self) -> LayoutItem:
+        """What a source tells of it."""
+        if self.trimmed:
+            return LayoutItem(self.ledger, LayoutState.TRIMMED, 0)
+        return LayoutItem(self.ledger, LayoutState.CLOSED, self.entries) if self.closed else LayoutItem(self.ledger, LayoutState.OPEN, 0)
+
+
+@dataclass(slots=True)
+class Topic:
+    """The data ledgers as they really are; the last one is open."""
+
+    ledgers: dict[int, DataLedger] = field(default_factory=dict)
+
+    @property
+    def last(self) -> DataLedger:
+        """The one that grows."""
+        return self.ledgers[max(self.ledgers)]
+
+    def layout(self) -> tuple[LayoutItem, ...]:
+        """The whole run."""
+        return tuple(x.item for x in self.ledgers.values())
+
+    def upto(self, position: Position) -> Iterable[Atom]:
+        """Every message at or before a position."""
+        for ledger, data in self.ledgers.items():
+            if ledger > position.ledger:
+                break
+            last = data.entries - 1 if ledger < position.ledger else min(position.entry, data.entries - 1)
+            for entry in range(last + 1):
+                yield from data.atoms(entry)
+
+    def is_trimmed(self, atom: Atom) -> bool:
+        """Its ledger is gone."""
+        return self.ledgers[atom[0]].trimmed
+
+
+@dataclass(slots=True)
+class Generation:
+    """Acks between two resets. `durable`: atom -> the epoch in which it was known to be durable."""
+
+    floor: Position
+    life: int
+    sent: set[Atom] = field(default_factory=set)
+    durable: dict[Atom, int] = field(default_factory=dict)
+    properties_sent: dict[int, int] = field(default_factory=dict)
+    """Number of a mark-delete property map -> epoch in which it was sent last."""
+    properties_durable: tuple[int, int] = (0, 0)
+    """(epoch, number) of the newest one known to be durable."""
+
+
+@dataclass(slots=True)
+class Model:
+    """The truth about one cursor."""
+
+    name: CursorName
+    topic: Topic
+    generations: dict[int, Generation] = field(default_factory=dict)
+    floors: set[Position] = field(default_factory=set)
+    """Where a generation may begin: starts and reset targets that were asked for."""
+    generation_min: tuple[int, int] = (0, 0)
+    """(epoch, generation): an owner of that epoch or a later one is in this generation or a later one."""
+    cursor_properties_sent: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Number -> (life, epoch)."""
+    cursor_properties_durable: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Life -> (epoch, number)."""
+    deletes_asked: int = 0
+
+    def note_generation(self, epoch: int, generation: int) -> None:
+        """It is committed."""
+        if generation > self.generation_min[1]:
+            self.generation_min = (epoch, generation)
+
+
+class FooterMonitor:
+    """Follows the tree: every committed footer is checked against the one before it."""
+
+    def __init__(self, server: FakeZooKeeperServer, names: Iterable[CursorName], check: Checker) -> None:
+        self._server, self._check = server, check
+        self._names = {n.path(): n for n in names}
+        self.current: dict[CursorName, tuple[int, Footer]] = {}
+        self.first_of: dict[tuple[CursorName, int], tuple[Footer, int]] = {}
+        """(cursor, generation) -> its first footer that is not a tombstone, and how many tombstones came before."""
+        self.tombstones: dict[CursorName, int] = {}
+        server.follow(self)
+
+    def server_up(self) -> None:
+        """The tree does not change by it."""
+
+    def server_down(self) -> None:
+        """The tree does not change by it."""
+
+    def committed(self, paths: list[str]) -> None:
+        """One transaction."""
+        for path in paths:
+            name = self._names.get(path)
+            if name is not None:
+                node = self._server.tree.get(path)
+                self._one(name, node.version, footer_codec.decode(node.data, name))
+
+    def _one(self, name: CursorName, version: int, footer: Footer) -> None:
+        check = self._check
+        check.log(
+            f"footer {name.subscription} v{version} {footer.state} e{footer.epoch} w{footer.write} g{footer.generation} "
+            f"md{footer.mark_delete} {type(footer.base).__name__}"
+            f"{getattr(footer.base, 'ledger', '')} chain{[(c.ledger, c.last_entry) for c in footer.chain]} "
+            f"prev{[c.ledger for c in footer.previous.chain] if footer.previous else None} by {footer.writer}"
+        )
+        before = self.current.get(name)
+        if before is None:
+            check.that(version == 0, f"first footer of {name} has version {version}")
+        else:
+            v, old = before
+            check.that(version == v + 1, f"version went from {v} to {version}")
+            check.that(footer.epoch >= old.epoch, f"epoch went from {old.epoch} to {footer.epoch}")
+            check.that(footer.generation >= old.generation, f"generation went from {old.generation} to {footer.generation}")
+            if footer.epoch == old.epoch:
+                check.that(footer.writer == old.writer, f"two writers in epoch {footer.epoch}: {old.writer}, {footer.writer}")
+                check.that(footer.write > old.write, f"write went from {old.write} to {footer.write}")
+            check.that(sum(c.last_entry is None for c in footer.chain) <= 1, "two chain ledgers without a last entry")
+        check.that(all(c.last_entry is not None for c in footer.chain[:-1]), "an earlier chain ledger has no last entry")
+        for ledger in footer.named_ledgers():
+            check.that(ledger in check.ledgers, f"the footer names ledger {ledger}, which does not exist")
+        self.current[name] = (version, footer)
+        if footer.state is FooterState.DELETED:
+            self.tombstones[name] = self.tombstones.get(name, 0) + 1
+        else:
+            self.first_of.setdefault((name, footer.generation), (footer, self.tombstones.get(name, 0)))
+
+    def epoch(self, name: CursorName) -> int:
+        """Of the committed footer."""
+        return self.current[name][1].epoch if name in self.current else 0
+
+    def names_ledger(self, ledger: int) -> CursorName | None:
+        """Which committed footer names it."""
+        return next((n for n, (_, f) in self.current.items() if ledger in f.named_ledgers()), None)
+
+
+class WatchedLedgers(dict[int, Any]):
+    """The store's ledgers; a named one must not go."""
+
+    check: Checker
+
+    def pop(self, ledger: int, *default: Any) -> Any:
+        if ledger in self:
+            who = self.check.monitor.names_ledger(ledger)
+            self.check.log(f"ledger {ledger} deleted")
+            self.check.that(who is None, f"ledger {ledger} was deleted while the footer of {who} names it")
+        return super().pop(ledger, *default)
+
+
+class Checker:
+    """Collects the trace and raises nothing: violations are listed, so that a callback's caller cannot swallow them."""
+
+    monitor: FooterMonitor
+    ledgers: WatchedLedgers
+
+    def __init__(self, clock: Any, verbose: bool = False) -> None:
+        self._clock, self._verbose = clock, verbose
+        self.trace: list[str] = []
+        self.violations: list[str] = []
+        self.confirmed_by: dict[tuple[CursorName, int], str] = {}
+
+    def log(self, text: str) -> None:
+        """One line of the trace."""
+        line = f"{self._clock():10.4f} {text}"
+        self.trace.append(line)
+        if self._verbose:
+            print(line)
+
+    def that(self, condition: bool, problem: str) -> None:
+        """A promise."""
+        if not condition:
+            self.log(f"VIOLATION {problem}")
+            self.violations.append(f"{self._clock():.4f} {problem}")
+
+    # ---- judgements
+
+    def state_streamed(self, model: Model, machine: CursorMachine) -> set[Atom]:
+        """A source got the state: nothing durable is missing, nothing is there that was never sent. Returns its acks."""
+        epoch, number, name = machine.epoch, machine.generation, model.name.subscription
+        at, least = model.generation_min
+        self.that(epoch < at or number >= least, f"{name}: epoch {epoch} opened generation {number}, {least} was committed in epoch {at}")
+        generation = self._generation(model, number)
+        if generation is None:
+            return set()
+        model.note_generation(epoch, number)
+        state, topic = machine.acks, model.topic
+        found: set[Atom] = set()
+        for ledger, data in topic.ledgers.items():
+            if data.trimmed:
+                continue
+            for entry in range(data.entries):
+                atoms = data.atoms(entry)
+                if state.is_acked(ledger, entry):
+                    found.update(atoms)
+                elif (partial := state.partial(ledger, entry)) is not None:
+                    found.update(a for a in atoms if a[2] not in partial.missing)
+            for entry in range(data.entries, data.entries + 3):
+                self.that(data.closed or not state.is_acked(ledger, entry), f"{name}: {ledger}:{entry} is acked and does not exist")
+        self.that(not state.is_acked(topic.last.ledger + 1, 0), f"{name}: mark-delete {state.mark_delete} is beyond the topic")
+        base = set(topic.upto(generation.floor))
+        phantom = sorted(found - base - generation.sent)
+        self.that(not phantom, f"{name}: acked but never sent in generation {number}: {phantom[:5]} (mark-delete {state.mark_delete})")
+        needed = {a for a, e in generation.durable.items() if e <= epoch} | base
+        lost = sorted(a for a in needed - found if not topic.is_trimmed(a))
+        self.that(not lost, f"{name}: confirmed and lost in generation {number}, epoch {epoch}: {lost[:5]}")
+        self._properties(model, generation, machine)
+        return found
+
+    def _generation(self, model: Model, number: int) -> Generation | None:
+        known = model.generations.get(number)
+        if known is not None:
+            return known
+        first = self.monitor.first_of.get((model.name, number))
+        self.that(first is not None, f"{model.name}: generation {number} is in no footer")
+        if first is None:
+            return None
+        footer, life = first
+        base = footer.base
+        floor = base.mark_delete if isinstance(base, EmptyBase) else base.state.mark_delete if isinstance(base, InlineBase) else None
+        self.that(floor is not None and floor in model.floors, f"{model.name}: generation {number} begins at {floor}, nobody asked for it")
+        model.generations[number] = made = Generation(floor or Position(0, BEFORE_FIRST), life)
+        return made
+
+    def _properties(self, model: Model, generation: Generation, machine: CursorMachine) -> None:
+        epoch, state, name = machine.epoch, machine.acks, model.name.subscription
+        found = state.mark_delete_properties
+        number = found.values.get("n", 0) if found is not None else 0
+        self.that(number == 0 or number in generation.properties_sent, f"{name}: mark-delete properties {number} were never sent")
+        mine = (generation.properties_sent.get(number, 0), number)
+        least = generation.properties_durable
+        self.that(least[0] > epoch or mine >= least, f"{name}: mark-delete properties are {mine}, {least} was confirmed")
+        texts = state.cursor_properties
+        number = int(texts.values.get("n", "0")) if texts is not None else 0
+        life, at = model.cursor_properties_sent.get(number, (generation.life, 0))
+        self.that(number == 0 or number in model.cursor_properties_sent, f"{name}: cursor properties {number} were never sent")
+        self.that(life in (-1, generation.life), f"{name}: cursor properties {number} are of life {life}, this is {generation.life}")
+        durable = model.cursor_properties_durable.get(generation.life, (0, 0))
+        self.that(durable[0] > epoch or (at, number) >= durable, f"{name}: cursor properties are {(at, number)}, {durable} was confirmed")
+
+    def confirmed(self, model: Model, epoch: int, writer: str) -> None:
+        """Somebody confirmed something: one owner per epoch."""
+        known = self.confirmed_by.setdefault((model.name, epoch), writer)
+        self.that(known == writer, f"{model.name}: {known} and {writer} both confirm in epoch {epoch}")
+
+    def after_step(self, machine: CursorMachine) -> None:
+        """The invariant line of progress."""
+        progress, writer = machine.progress, machine.writer
+        current = writer.current
+        sent = [s.record for s in current.in_flight if s.record is not None] if current else []
+        in_flight = max([progress.durable, *sent])
+        self.that(
+            progress.durable <= in_flight <= progress.taken,
+            f"{machine.name}: durable {progress.durable}, in flight {in_flight}, accepted {progress.taken}",
+        )
+        self.that(sent == sorted(sent), f"{machine.name}: records are in flight out of order: {sent}")
+        self.that(writer.in_flight <= machine.limits.appends_in_flight_max + 1, f"{machine.name}: {writer.in_flight} appends in flight")

@@ -1,0 +1,479 @@
+"""One run from one seed: keepers on misbehaving fakes in virtual time, sources, faults, and the end where all must be well.
+
+Owns the plan (which limits, faults and habits this seed has) and the course of a run. Does not own what must hold
+(`checker`), what sources do (`source`), what breaks (`trouble`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.table import ENDED
+from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.gc import GcReport, collect
+from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.runner import CursorRunner
+from cursorkeeper_clients.bookkeeper import errors as bk
+from cursorkeeper_clients.bookkeeper.errors import Operation
+from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper, FakeGateway, Fault
+from cursorkeeper_clients.bookkeeper.port import LedgerEnd, LedgerSpec
+from cursorkeeper_clients.zookeeper import errors as zk_errors
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
+from cursorkeeper_clients.zookeeper.fake_faults import Late, NotNow, UnknownDone, UnknownNotDone
+from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
+
+from daemon.tests.simulator import trouble
+from daemon.tests.simulator.checker import Checker, DataLedger, FooterMonitor, Model, Topic, WatchedLedgers
+from daemon.tests.simulator.source import Handle, Source
+from daemon.tests.simulator.virtual_loop import VirtualLoop
+
+T = TypeVar("T")
+SETTLE_S = 60.0
+"""Virtual seconds within which everything must be durable once nothing breaks any more."""
+
+COMMON: dict[str, float] = {
+    "acks": 30, "ranges": 8, "partials": 12, "cumulative": 5, "grow": 10, "next_ledger": 3, "layout": 1, "trim": 1, "properties": 3,
+    "reset": 1.5, "close": 1, "delete": 0.7, "detach": 1, "resend": 3, "burst": 2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What this seed is about."""
+
+    limits: Limits
+    keeper_limits: KeeperLimits
+    cursors: int
+    nodes: int
+    duration_s: float
+    pause_s: float
+    """Mean time between two actions of a source."""
+    trouble_s: float
+    """Mean time between two troubles."""
+    actions: dict[str, float]
+    open_again: float
+    batches: float
+    batch_max: int
+    entries_max: int
+    troubles: dict[str, float]
+    latency_s: float
+    append_chance: float
+    call_chance: float
+    zk_chance: float
+    watch_drop: float
+    stale_reads: bool
+
+
+def make_plan(rng: random.Random) -> Plan:
+    """Small limits, so that everything happens often."""
+    entry_bytes = rng.choice((330, 400, 600, 1000, 4000))
+    soft = rng.randint(2, 6)
+    limits = Limits(
+        max_entry_bytes=entry_bytes,
+        flush_interval_ms=rng.choice((1, 5, 10, 50)),
+        flush_acks_min=rng.choice((1, 10)),
+        flush_acks_max=rng.choice((4, 50, 65_536)),
+        flush_bytes_max=rng.choice((100, 1000, 1 << 19)),
+        appends_in_flight_max=rng.randint(2, 4),
+        inline_state_max_bytes=min(entry_bytes, rng.choice((60, 150, 300, 2000))),
+        chain_ledgers_max=soft,
+        chain_ledgers_hard_max=soft + rng.randint(1, 4),
+        ledger_bytes_max=rng.choice((300, 1000, 5000, 1 << 28)),
+        ledger_age_max_s=rng.choice((0.3, 3.0, 14_400.0)),
+        snapshot_interval_min_s=rng.choice((0.0, 0.1, 0.5)),
+        snapshot_age_max_s=rng.choice((1.0, 1e5)),
+        snapshot_bytes_min=rng.choice((100, 600, 3000, 1 << 20)),
+        snapshot_segments_in_flight_max=rng.randint(1, 3),
+        inline_backstop_interval_ms=rng.choice((100, 1000)),
+        bookkeeper_away_ms=rng.choice((600, 2000)),
+        retry_min_ms=rng.choice((5, 50)),
+        retry_max_ms=rng.choice((200, 1000)),
+    )
+    actions = {k: w * rng.choice((0.3, 1.0, 1.0, 3.0)) for k, w in COMMON.items()}
+    for kind in ("reset", "delete", "close", "detach", "trim", "properties"):
+        if rng.random() < 0.3:
+            actions[kind] = 0.0
+    calm = rng.random() < 0.1
+    troubles = {k: w * rng.choice((0.0, 1.0, 1.0, 3.0)) for k, w in trouble.KINDS.items()}
+    return Plan(
+        limits=limits,
+        keeper_limits=KeeperLimits(
+            appends_in_flight_max=rng.choice((4, 8, 256)),
+            detached_cursor_max_ms=rng.choice((200, 2000, 60_000)),
+            footer_poll_s=rng.choice((2.0, 5.0, 15.0)),
+        ),
+        cursors=rng.choice((1, 1, 1, 2, 3)),
+        nodes=rng.choice((1, 2, 2, 3)),
+        duration_s=rng.choice((3.0, 6.0)),
+        pause_s=rng.choice((0.01, 0.03, 0.1)),
+        trouble_s=1e9 if calm else rng.choice((0.1, 0.3, 1.0)),
+        actions=actions,
+        open_again=rng.choice((0.0, 0.005, 0.03)),
+        batches=rng.choice((0.0, 0.2, 0.7)),
+        batch_max=rng.choice((2, 6, 20)),
+        entries_max=rng.choice((10, 40, 120)),
+        troubles=troubles if any(troubles.values()) else dict(trouble.KINDS),
+        latency_s=rng.choice((0.0005, 0.005, 0.03)),
+        append_chance=0.0 if calm else rng.choice((0.0, 0.002, 0.02)),
+        call_chance=0.0 if calm else rng.choice((0.0, 0.02, 0.1)),
+        zk_chance=0.0 if calm else rng.choice((0.0, 0.02, 0.1)),
+        watch_drop=rng.choice((0.0, 0.0, 0.5)),
+        stale_reads=rng.random() < 0.3,
+    )
+
+
+class NodeGateway:
+    """A gateway client whose requests may outlive the daemon that sent them."""
+
+    def __init__(self, inner: FakeGateway, rng: random.Random) -> None:
+        self.inner, self._rng = inner, rng
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def _through(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda t: t.cancelled() or t.exception())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if self._rng.random() < 0.5:
+                task.cancel()
+            raise
+
+    async def create(self, spec: LedgerSpec, custom_metadata: dict[str, bytes]) -> int:
+        return await self._through(self.inner.create(spec, custom_metadata))
+
+    async def fence(self, ledger: int) -> LedgerEnd:
+        return await self._through(self.inner.fence(ledger))
+
+    async def close_ledger(self, ledger: int) -> LedgerEnd:
+        return await self._through(self.inner.close_ledger(ledger))
+
+    async def delete(self, ledger: int) -> None:
+        await self._through(self.inner.delete(ledger))
+
+
+class SimKeeper(Keeper):
+    """A keeper whose machines are looked at after every step."""
+
+    check: Checker
+    machines: list[Any]
+
+    def _new(self, name: CursorName) -> CursorRunner:
+        runner = super()._new(name)
+        self.machines.append(runner.machine)
+        return runner
+
+    def _changed(self, runner: CursorRunner) -> None:
+        super()._changed(runner)
+        self.check.after_step(runner.machine)
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A daemon with its gateway and its session."""
+
+    title: str
+    keeper: SimKeeper
+    gateway: NodeGateway
+    session: FakeZooKeeper
+    alive: bool = True
+
+
+class Quiet:
+    """Telemetry that counts."""
+
+    def __init__(self, sim: Simulation, title: str) -> None:
+        self._sim, self._title = sim, title
+
+    def flushed(self, *_numbers: Any) -> None:
+        self._sim.stats["appends"] += 1
+
+    def log(self, event: str, **fields: Any) -> None:
+        self._sim.check.log(f"{self._title} {event} {sorted(fields.items())}")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to."""
+
+    seed: int
+    violations: list[str]
+    trace: list[str]
+    stats: Counter[str]
+    turns: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Equal digests: the same run."""
+        return hashlib.sha256("\n".join([*self.trace, str(self.turns)]).encode()).hexdigest()
+
+
+@dataclass
+class Simulation:
+    """One run."""
+
+    seed: int
+    verbose: bool = False
+    stats: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(f"{self.seed}/plan")
+        self.plan = make_plan(self.rng)
+        self.loop = VirtualLoop(random.Random(f"{self.seed}/loop"))
+        self.check = Checker(self.loop.time, self.verbose)
+        self.nodes: list[Node] = []
+        self.machines: list[Any] = []
+        self.opened: list[Handle] = []
+        self.damaged: set[int] = set()
+        self.over = False
+        self._count = 0
+
+    def run(self) -> Outcome:
+        """To the end; never raises for what the system does."""
+        try:
+            self.loop.run(self._main())
+        except Exception as e:
+            self.check.violations.append(f"{self.loop.time():.4f} {type(e).__name__}: {e}")
+            if self.verbose:
+                raise
+        for error in self.loop.errors:
+            self.check.violations.append(f"loop: {error!r}")
+        for machine in self.machines:
+            for name in ("snapshots", "snapshots_aborted", "rolls", "inline_backstops", "flushes", "dropped_batches", "late_events"):
+                self.stats[name] += getattr(machine.counters, name)
+        self.stats["opens"] += sum(h.epoch > 0 for h in self.opened)
+        self.stats["machines"] += len(self.machines)
+        return Outcome(self.seed, self.check.violations, self.check.trace, self.stats, self.loop.turns)
+
+    # ---- the course of a run
+
+    async def _main(self) -> None:
+        self._build()
+        self.check.log(f"plan {self.plan}")
+        for _ in range(self.plan.nodes):
+            await self.start_node()
+        busy = [self.loop.create_task(self._source(s)) for s in self.sources]
+        busy.append(self.loop.create_task(trouble.make(self, random.Random(f"{self.seed}/trouble"))))
+        await asyncio.gather(*busy)
+        self.over = True
+        self.check.log("---- the troubles are over")
+        trouble.end(self)
+        if not self.check.violations:
+            await self._settle()
+
+    def _build(self) -> None:
+        plan, seed = self.plan, self.seed
+        self.names = [CursorName(f"t{i}", f"s{i}") for i in range(plan.cursors)]
+        self.bookkeeper = FakeBookKeeper(random.Random(f"{seed}/bk"))
+        self.server = FakeZooKeeperServer(random.Random(f"{seed}/zk"))
+        self.ledgers = WatchedLedgers()
+        self.ledgers.check = self.check
+        self.bookkeeper.ledgers = self.ledgers
+        self.check.ledgers = self.ledgers
+        self.check.monitor = FooterMonitor(self.server, self.names, self.check)
+        self.sources = []
+        for i, name in enumerate(self.names):
+            rng = random.Random(f"{seed}/source{i}")
+            first = DataLedger(rng.randint(0, 3))
+            source = Source(self, Model(name, Topic({first.ledger: first})), rng)
+            source._do_grow(None)  # type: ignore[arg-type]
+            self.sources.append(source)
+        self._arm()
+
+    def _arm(self) -> None:
+        plan, faults, zk = self.plan, self.bookkeeper.faults, self.server.faults
+        faults.delay_max_s = plan.latency_s
+        faults.ack_delay_max_s = plan.latency_s
+        for fault in Fault:
+            faults.chance[(Operation.APPEND, fault)] = plan.append_chance / 4
+        for operation in (Operation.CREATE, Operation.FENCE, Operation.CLOSE, Operation.DELETE, Operation.READ):
+            for fault in (Fault.REFUSE, Fault.LOST_BEFORE, Fault.LOST_AFTER):
+                faults.chance[(operation, fault)] = plan.call_chance / 3
+        zk.latency_s = (0.0, plan.latency_s)
+        zk.watch_drop_probability = plan.watch_drop
+        zk.stale_reads, zk.catch_up_probability = plan.stale_reads, 0.3
+        zk.spurious_watches_at_reconnect = self.rng.random() < 0.3
+        if plan.zk_chance:
+            for fault in (UnknownDone(), UnknownNotDone(), Late(0.05), Late(0.5), Late(0.02, 0.1), UnknownDone(0.1), NotNow()):
+                zk.chance("set", plan.zk_chance / 7, fault)
+                zk.chance("create", plan.zk_chance / 7, fault)
+            zk.chance("get", plan.zk_chance / 4, UnknownNotDone())
+            zk.chance("sync", plan.zk_chance / 4, NotNow())
+
+    async def _source(self, source: Source) -> None:
+        while self.loop.time() < self.plan.duration_s:
+            await asyncio.sleep(source.rng.expovariate(1 / self.plan.pause_s))
+            source.act()
+
+    async def start_node(self) -> Node:
+        """One more daemon."""
+        self._count += 1
+        title = f"n{self._count}"
+        rng = random.Random(f"{self.seed}/{title}")
+        settings = ZooKeeperSettings(session_timeout_ms=3_000, request_timeout_s=1.0)
+        session = self.server.session(settings=settings)
+        gateway = NodeGateway(self.bookkeeper.gateway(append_timeout_s=2.0), rng)
+        while True:
+            try:
+                await session.start()
+                await gateway.start()
+                break
+            except (bk.GatewayError, zk_errors.ZooKeeperError):
+                await asyncio.sleep(0.2)
+        keeper = SimKeeper(
+            gateway,
+            session,
+            Quiet(self, title),
+            limits=self.plan.limits,
+            keeper_limits=self.plan.keeper_limits,
+            policy=LedgerPolicy(),
+            identity=title,
+            rng=rng,
+        )
+        keeper.check, keeper.machines = self.check, self.machines
+        await keeper.start()
+        node = Node(title, keeper, gateway, session)
+        self.nodes.append(node)
+        self.check.log(f"{title} started")
+        return node
+
+    def some_node(self, rng: random.Random) -> Node | None:
+        """Any that lives."""
+        return rng.choice(self.nodes) if self.nodes else None
+
+    def crash(self, node: Node, rng: random.Random) -> None:
+        """kill -9 of the daemon, perhaps of its gateway too."""
+        if not node.alive:
+            return
+        self.check.log(f"{node.title} crashes")
+        self.stats["crashes"] += 1
+        node.alive = False
+        self.nodes.remove(node)
+        for handle in self.opened:
+            if handle.node is node and not handle.ended:
+                handle.lose()
+        self._failures(node)
+        node.keeper.abandon()
+        node.session.crash()
+        if rng.random() < 0.5:
+            node.gateway.inner.break_stream()
+        else:
+            node.gateway.inner.kill()
+
+    def _failures(self, node: Node) -> None:
+        for error in node.keeper.failures:
+            self.check.that(False, f"{node.title} has a bug: {error!r}")
+
+    async def collect(self, *, lag: bool = False) -> GcReport | None:
+        """One pass of garbage collection, by a process of its own."""
+        session, gateway = self.server.session(), self.bookkeeper.gateway()
+        try:
+            await session.start()
+            if lag:
+                session.lag()
+                await asyncio.sleep(self.rng.random())
+            await gateway.start()
+            report = await collect(gateway, FooterStore(session, EncodeSettings()))
+        except (bk.GatewayError, zk_errors.ZooKeeperError):
+            return None
+        finally:
+            session.crash()
+        self.stats["collected"] += report.deleted
+        self.check.log(f"garbage collection {report}")
+        return report
+
+    # ---- the end: everything must come right
+
+    async def _settle(self) -> None:
+        check = self.check
+        await asyncio.sleep(5.0)  # late requests arrive, sessions expire
+        if not self.nodes:
+            await self.start_node()
+        node = self.rng.choice(self.nodes)
+        finals = []
+        for source in self.sources:
+            handle = await self._open_at_last(source, node)
+            if handle is None:
+                return
+            source.resend(handle, everything=True)
+            finals.append((source, handle))
+        for source, handle in finals:
+            name = source.model.name.subscription
+            done = await handle.until(lambda h=handle: h.durable >= h.seq or bool(h.ended), SETTLE_S)  # type: ignore[misc]
+            check.that(done and not handle.ended, f"{name}: {handle.seq} sent, {handle.durable} durable at last {handle.ended} {self._why(node, source)}")
+        await asyncio.sleep(2 * self.plan.keeper_limits.footer_poll_s + 5.0)
+        for other in self.nodes:
+            if other is not node:
+                for runner in other.keeper.cursors.values():
+                    check.that(runner.machine.state in ENDED, f"{other.title} still believes it owns {runner.name}: {runner.machine.state}")
+        for other in list(self.nodes):
+            self._failures(other)
+            self.crash(other, self.rng)
+        if check.violations:
+            return
+        await self._last_reader(await self.start_node())
+
+    async def _open_at_last(self, source: Source, node: Node) -> Handle | None:
+        for _ in range(20):
+            handle = source.open(node, takeover=True)
+            if handle is not None:
+                await handle.until(lambda h=handle: h.live or bool(h.ended), SETTLE_S)  # type: ignore[misc]
+                if handle.live:
+                    return handle
+                if not handle.ended:
+                    self.check.that(False, f"{handle.title}: no state within {SETTLE_S} s {self._why(node, source)}")
+                    return None
+            await asyncio.sleep(0.5)
+        self.check.that(False, f"{source.model.name} cannot be opened")
+        return None
+
+    def _why(self, node: Node, source: Source) -> str:
+        runner = node.keeper.cursors.get(source.model.name)
+        if runner is None:
+            return "(not held)"
+        m = runner.machine
+        return f"(state {m.state}, writer {m.writer.phase.name}, chain {len(m.chain)}, waits for {m.waiting_for!r}, snapshot {m.snapshot})"
+
+    async def _last_reader(self, node: Node) -> None:
+        check = self.check
+        for source in self.sources:
+            handle = await self._open_at_last(source, node)
+            if handle is None:
+                return
+            generation = source.model.generations[handle.generation]
+            rest = sorted(a for a in generation.sent - set(generation.durable) if not source.model.topic.is_trimmed(a))
+            check.that(not rest, f"{source.model.name}: sent and never durable: {rest[:5]}")
+            handle.close()
+            closed = await handle.until(lambda h=handle: bool(h.ended), SETTLE_S)  # type: ignore[misc]
+            check.that(closed, f"{source.model.name} does not close {self._why(node, source)}")
+        self._failures(node)
+        await asyncio.sleep(5.0)
+        await self.collect()
+        named = {x for _, f in check.monitor.current.values() for x in f.named_ledgers()}
+        left = sorted(set(self.ledgers) - named)
+        check.that(not left, f"ledgers that nobody names and nobody deletes: {left[:5]}")
+
+
+def run(seed: int, *, verbose: bool = False) -> Outcome:
+    """One seed. The collector of cycles is off meanwhile: it would close forgotten generators at times of its own."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        return Simulation(seed, verbose).run()
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,472 @@
+"""Sources: what a broker would send, at random, and what it remembers of it.
+
+Owns one cursor's actions and its handles. Tells the `Model` everything it sends before it sends it. Sends only what a
+correct source may send: a refused message is a violation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
+from cursorkeeper.core.errors import RefusedError
+from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.positions import BEFORE_FIRST, Position
+from cursorkeeper.core.values import Partial
+from pyroaring import BitMap
+
+from daemon.tests.simulator.checker import Atom, DataLedger, Model
+
+if TYPE_CHECKING:
+    from daemon.tests.simulator.simulator import Node, Simulation
+
+MAY_REFUSE = {"OPEN_ELSEWHERE", "ALREADY_OPEN", "NOT_FOUND", "SHUTTING_DOWN"}
+
+
+@dataclass(slots=True)
+class Message:
+    """One message with a seq, until it is confirmed. `dropped`: a reset was on its way, it promises nothing."""
+
+    seq: int
+    generation: int
+    atoms: list[Atom] = field(default_factory=list)
+    properties: int = 0
+    cursor_properties: int = 0
+    resets_to: int = 0
+    dropped: bool = False
+
+
+class Handle:
+    """A listener that holds what it is told against the model."""
+
+    def __init__(self, sim: Simulation, model: Model, node: Node, number: int) -> None:
+        self.sim, self.model, self.node = sim, model, node
+        self.attach = node.keeper.attach_id()
+        self.title = f"{model.name.subscription}/h{number}@{node.title}"
+        self.live = False
+        self.leaving = False
+        self.ended = ""
+        self.gone = False
+        """Its process died: nobody hears what it is told."""
+        self.epoch = self.generation = self.seq = self.durable = 0
+        self.writer = ""
+        self.told_last = -1
+        self.needs_layout = False
+        self.waiting: deque[Message] = deque()
+        self.resets_pending = 0
+        self.changed = asyncio.Event()
+
+    # ---- told by the keeper
+
+    def on_state(self, machine: CursorMachine) -> None:
+        if self.gone:
+            return
+        check = self.sim.check
+        self.epoch, self.generation, self.writer = machine.epoch, machine.generation, machine.writer_id
+        check.log(f"{self.title} state e{self.epoch} g{self.generation} md{machine.acks.mark_delete}")
+        found = check.state_streamed(self.model, machine)
+        generation = self.model.generations[self.generation]
+        for atom in found:
+            generation.durable[atom] = min(self.epoch, generation.durable.get(atom, self.epoch))
+        self.live = True
+        self.changed.set()
+
+    def on_confirm(self, confirm: fx.Confirm) -> None:
+        if self.gone:
+            return
+        check, model = self.sim.check, self.model
+        check.log(f"{self.title} durable {confirm.seq}")
+        check.that(self.durable <= confirm.seq <= self.seq, f"{self.title}: confirmed {confirm.seq} after {self.durable}, sent {self.seq}")
+        check.confirmed(model, self.epoch, self.writer)
+        self.durable = confirm.seq
+        while self.waiting and self.waiting[0].seq <= confirm.seq:
+            self._decided(self.waiting.popleft())
+        self.changed.set()
+
+    def _decided(self, message: Message) -> None:
+        model, epoch = self.model, self.epoch
+        if message.resets_to:
+            model.note_generation(epoch, message.resets_to)
+        generation = model.generations[message.generation]
+        if not message.dropped:
+            for atom in message.atoms:
+                generation.durable[atom] = min(epoch, generation.durable.get(atom, epoch))
+            if message.properties:
+                generation.properties_durable = max(generation.properties_durable, (epoch, message.properties))
+        if message.cursor_properties:
+            known = model.cursor_properties_durable.get(generation.life, (0, 0))
+            model.cursor_properties_durable[generation.life] = max(known, (epoch, message.cursor_properties))
+
+    def on_reset_done(self, done: fx.ResetDone) -> None:
+        if self.gone:
+            return
+        check, model = self.sim.check, self.model
+        check.log(f"{self.title} reset done g{done.generation} {done.mark_delete}")
+        check.that(done.generation == self.generation + 1, f"{self.title}: reset from {self.generation} to {done.generation}")
+        check.that(done.mark_delete in model.floors, f"{self.title}: reset to {done.mark_delete}, nobody asked")
+        model.note_generation(self.epoch, done.generation)
+        check._generation(model, done.generation)
+        self.generation = done.generation
+        self.resets_pending -= 1
+        self.needs_layout = True
+        self.changed.set()
+
+    def on_pause(self, reason: str) -> None:
+        self.sim.stats["pauses"] += 1
+        self.sim.check.log(f"{self.title} pause")
+
+    def on_resume(self) -> None:
+        self.sim.check.log(f"{self.title} resume")
+
+    def on_refused(self, code: str, message: str, remedy: str) -> None:
+        if not self.gone:
+            self.sim.check.that(str(code) in MAY_REFUSE, f"{self.title}: refused {code}: {message}")
+        self._end(f"refused {code}")
+
+    def on_deposed(self, epoch: int) -> None:
+        self._end("deposed")
+
+    def on_closed(self) -> None:
+        self._end("closed")
+
+    def on_deleted(self) -> None:
+        if not self.gone and self.live:
+            self.model.note_generation(self.epoch, self.generation + 1)
+        self._end("deleted")
+
+    def _end(self, how: str) -> None:
+        if not self.gone:
+            self.sim.check.log(f"{self.title} {how}")
+        self.ended = self.ended or how
+        self.live = False
+        self.changed.set()
+
+    def lose(self) -> None:
+        """The process or the stream died."""
+        self.gone = True
+        self._end("lost")
+
+    async def until(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        """False when the time is over."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while not condition():
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            return condition()
+        return True
+
+    # ---- sending
+
+    @property
+    def may_send(self) -> bool:
+        return self.live and not self.leaving and not self.ended
+
+    def _dispatch(self, event: ev.Event) -> None:
+        runner = self.node.keeper.cursors.get(self.model.name)
+        if runner is not None:
+            runner.dispatch(event)
+
+    def _next(self, message: Message) -> int:
+        self.seq += 1
+        message.seq = self.seq
+        self.waiting.append(message)
+        return self.seq
+
+    def send_layout(self) -> None:
+        """The whole run, as it is now."""
+        self.needs_layout = False
+        self.told_last = self.model.topic.last.ledger
+        seq = self._next(Message(0, self.generation))
+        self._dispatch(ev.SetLayout(self.attach, seq, self.generation, self.model.topic.layout()))
+
+    def send_acks(
+        self, atoms: Iterable[Atom], columns: tuple[LedgerColumns, ...] = (), mark_delete: Position | None = None, properties: int = 0
+    ) -> None:
+        """One batch; `atoms` is what it means."""
+        if self.needs_layout:
+            self.send_layout()
+        if not self.may_send:
+            return
+        generation = self.model.generations[self.generation]
+        message = Message(0, self.generation, list(atoms), properties, dropped=self.resets_pending > 0)
+        generation.sent.update(message.atoms)
+        if properties:
+            generation.properties_sent[properties] = self.epoch
+        seq = self._next(message)
+        values = {"n": properties} if properties else None
+        batch = AckBatch(seq, self.generation, mark_delete, columns, values, 50, count_acks(columns, mark_delete))
+        self._dispatch(ev.Acks(self.attach, batch))
+
+    def send_properties(self, number: int) -> None:
+        """The subscription's own."""
+        model = self.model
+        life = model.generations[self.generation].life
+        model.cursor_properties_sent[number] = (life, self.epoch)
+        seq = self._next(Message(0, self.generation, cursor_properties=number))
+        self._dispatch(ev.SetProperties(self.attach, seq, self.generation, {"n": str(number)}))
+
+    def send_reset(self, target: Position) -> None:
+        """Seek."""
+        self.model.floors.add(target)
+        self.resets_pending += 1
+        seq = self._next(Message(0, self.generation, resets_to=self.generation + self.resets_pending))
+        self._dispatch(ev.Reset(self.attach, seq, self.generation, target))
+
+    def close(self) -> None:
+        self.leaving = True
+        self._dispatch(ev.Close())
+
+    def delete(self) -> None:
+        self.leaving = True
+        self.model.deletes_asked += 1
+        self._dispatch(ev.Delete())
+
+    def detach(self) -> None:
+        """The stream broke."""
+        runner = self.node.keeper.cursors.get(self.model.name)
+        self.lose()
+        if runner is not None:
+            runner.detach(self.attach)
+
+
+class Source:
+    """Acts for one cursor. `rng` is its own."""
+
+    def __init__(self, sim: Simulation, model: Model, rng: random.Random) -> None:
+        self.sim, self.model, self.rng = sim, model, rng
+        self.handles: list[Handle] = []
+        self._numbers = 0
+
+    @property
+    def usable(self) -> list[Handle]:
+        """Those that may send."""
+        return [h for h in self.handles if h.may_send]
+
+    def number(self) -> int:
+        """Of a property map; grows."""
+        self._numbers += 1
+        return self._numbers
+
+    # ---- opening
+
+    def open(self, node: Node, *, takeover: bool, create: bool = True) -> Handle | None:
+        """A new handle that waits for the state."""
+        rng, model, topic = self.rng, self.model, self.model.topic
+        handle = Handle(self.sim, model, node, len(self.sim.opened))
+        self.sim.opened.append(handle)
+        start = rng.choice([None, None, self._position()])
+        layout = topic.layout()
+        handle.told_last = topic.last.ledger
+        model.floors.add(start or Position(layout[0].ledger, BEFORE_FIRST))
+        properties = None
+        if rng.random() < 0.3:
+            number = self.number()
+            properties = {"n": str(number)}
+            model.cursor_properties_sent[number] = (-1, 0)
+        self.sim.check.log(f"{handle.title} open takeover={takeover} start={start}")
+        try:
+            node.keeper.open(model.name, ev.Open(create, takeover, start, layout, properties), handle.attach, handle)
+        except RefusedError as e:
+            handle.on_refused(e.code, e.message, e.remedy)
+            return None
+        self.handles.append(handle)
+        return handle
+
+    def delete_unopened(self, node: Node) -> None:
+        """By a tool that has no handle."""
+        tool = Handle(self.sim, self.model, node, len(self.sim.opened))
+        self.sim.opened.append(tool)
+        self.model.deletes_asked += 1
+        try:
+            node.keeper.delete_unopened(self.model.name, tool)
+        except RefusedError as e:
+            tool.on_refused(e.code, e.message, e.remedy)
+
+    def _position(self) -> Position:
+        ledger = self.rng.choice([x for x in self.model.topic.ledgers.values() if not x.trimmed])
+        return Position(ledger.ledger, self.rng.randint(-1, ledger.entries - 1))
+
+    # ---- one action
+
+    def act(self) -> None:
+        """Whatever comes to mind."""
+        rng = self.rng
+        self.handles = [h for h in self.handles if not h.ended]
+        usable = self.usable
+        if not self.handles or rng.random() < self.sim.plan.open_again:
+            node = self.sim.some_node(rng)
+            if node is not None:
+                self.open(node, takeover=rng.random() < 0.85, create=rng.random() < 0.95)
+            return
+        if not usable:
+            return
+        handle = rng.choice(usable)
+        if handle.needs_layout:
+            handle.send_layout()
+            return
+        actions, weights = zip(*self.sim.plan.actions.items(), strict=True)
+        getattr(self, f"_do_{rng.choices(actions, weights)[0]}")(handle)
+
+    def _known(self, handle: Handle) -> list[DataLedger]:
+        return [x for x in self.model.topic.ledgers.values() if x.ledger <= handle.told_last and x.entries and not x.trimmed]
+
+    def _some_number(self) -> int:
+        return self.number() if self.rng.random() < 0.3 else 0
+
+    def _do_acks(self, handle: Handle) -> None:
+        rng = self.rng
+        atoms: list[Atom] = []
+        columns = []
+        known = self._known(handle)
+        for data in rng.sample(known, min(len(known), rng.choice((1, 1, 2)))):
+            entries = sorted(rng.sample(range(data.entries), min(data.entries, rng.choice((1, 2, 3, 8, 20)))))
+            atoms += [a for e in entries for a in data.atoms(e)]
+            if rng.random() < 0.2:
+                columns.append(LedgerColumns(data.ledger, bitmap=BitMap(entries)))
+            else:
+                columns.append(LedgerColumns(data.ledger, np.array(entries, dtype=np.uint32)))
+        if columns:
+            handle.send_acks(atoms, tuple(columns), properties=self._some_number())
+
+    def _do_ranges(self, handle: Handle) -> None:
+        rng = self.rng
+        known = self._known(handle)
+        if not known:
+            return
+        data = rng.choice(known)
+        first = rng.randrange(data.entries)
+        last = min(data.entries - 1, first + rng.choice((0, 3, 10, 40)))
+        atoms = [a for e in range(first, last + 1) for a in data.atoms(e)]
+        handle.send_acks(atoms, (LedgerColumns(data.ledger, ranges=np.array([first, last], dtype=np.uint32)),))
+
+    def _do_partials(self, handle: Handle) -> None:
+        rng = self.rng
+        atoms: list[Atom] = []
+        columns = []
+        for data in self._known(handle):
+            partials = []
+            for entry in rng.sample(sorted(data.batches), min(len(data.batches), rng.choice((0, 1, 3)))):
+                size = data.batches[entry]
+                missing = BitMap(rng.sample(range(size), rng.randint(1, size - 1)))
+                partials.append((entry, Partial(size if rng.random() < 0.8 else 0, missing)))
+                atoms += [a for a in data.atoms(entry) if a[2] not in missing]
+            if partials:
+                columns.append(LedgerColumns(data.ledger, partials=tuple(partials)))
+        if columns:
+            handle.send_acks(atoms, tuple(columns), properties=self._some_number())
+
+    def _do_cumulative(self, handle: Handle) -> None:
+        rng = self.rng
+        known = self._known(handle)
+        if not known:
+            return
+        data = rng.choice(known[:2])
+        entry = rng.randrange(data.entries)
+        position = Position(data.ledger, entry)
+        if entry in data.batches and rng.random() < 0.7:
+            # inside a batch: everything before it, and the first messages of it
+            count = rng.randint(1, data.batches[entry] - 1)
+            position = Position(data.ledger, entry - 1)
+            missing = BitMap(range(count, data.batches[entry]))
+            part = (LedgerColumns(data.ledger, partials=((entry, Partial(data.batches[entry], missing)),)),)
+            atoms = [*self.model.topic.upto(position), *(a for a in data.atoms(entry) if a[2] < count)]
+            handle.send_acks(atoms, part, position, self._some_number())
+            return
+        handle.send_acks(list(self.model.topic.upto(position)), (), position, self._some_number())
+
+    def _do_grow(self, handle: Handle) -> None:
+        data = self.model.topic.last
+        for _ in range(self.rng.choice((1, 5, 20))):
+            if data.entries >= self.sim.plan.entries_max:
+                break
+            if self.rng.random() < self.sim.plan.batches:
+                data.batches[data.entries] = self.rng.randint(2, self.sim.plan.batch_max)
+            data.entries += 1
+
+    def _do_next_ledger(self, handle: Handle) -> None:
+        topic = self.model.topic
+        topic.last.closed = True
+        made = DataLedger(topic.last.ledger + self.rng.randint(1, 4))
+        topic.ledgers[made.ledger] = made
+        self._do_grow(handle)
+        if self.rng.random() < 0.9:
+            handle.send_layout()
+
+    def _do_layout(self, handle: Handle) -> None:
+        handle.send_layout()
+
+    def _do_trim(self, handle: Handle) -> None:
+        for data in list(self.model.topic.ledgers.values())[:-1]:
+            if data.closed and not data.trimmed:
+                data.trimmed = True
+                handle.send_layout()
+                return
+
+    def _do_properties(self, handle: Handle) -> None:
+        handle.send_properties(self.number())
+
+    def _do_reset(self, handle: Handle) -> None:
+        known = self._known(handle)
+        if known:
+            data = self.rng.choice(known)
+            handle.send_reset(Position(data.ledger, self.rng.randint(-1, data.entries - 1)))
+
+    def _do_close(self, handle: Handle) -> None:
+        self.sim.check.log(f"{handle.title} close")
+        handle.close()
+        if self.rng.random() < 0.1:
+            self._do_delete(handle)
+
+    def _do_delete(self, handle: Handle) -> None:
+        self.sim.check.log(f"{handle.title} delete")
+        handle.delete()
+
+    def _do_detach(self, handle: Handle) -> None:
+        self.sim.check.log(f"{handle.title} detach")
+        handle.detach()
+
+    def _do_resend(self, handle: Handle) -> None:
+        self.resend(handle)
+
+    def _do_burst(self, handle: Handle) -> None:
+        for _ in range(self.rng.randint(3, 12)):
+            if handle.may_send:
+                self.rng.choice((self._do_acks, self._do_partials, self._do_ranges))(handle)
+
+    # ---- after a reconnect
+
+    def resend(self, handle: Handle, *, everything: bool = False) -> None:
+        """What was sent in this generation and not confirmed, once more, entry by entry."""
+        if handle.needs_layout:
+            handle.send_layout()
+        generation = self.model.generations[handle.generation]
+        entries: dict[tuple[int, int], set[int]] = {}
+        for ledger, entry, index in generation.sent:
+            if ledger <= handle.told_last and not self.model.topic.ledgers[ledger].trimmed:
+                entries.setdefault((ledger, entry), set()).add(index)
+        todo = [k for k in sorted(entries) if any((*k, i) not in generation.durable for i in entries[k])]
+        if not everything and len(todo) > 10:
+            todo = todo[: self.rng.randint(1, len(todo))]
+        step = self.rng.choice((1, 5, 100))
+        for start in range(0, len(todo), step):
+            columns = []
+            atoms: list[Atom] = []
+            for ledger, entry in todo[start : start + step]:
+                data = self.model.topic.ledgers[ledger]
+                have, size = entries[ledger, entry], data.batches.get(entry, 1)
+                atoms += [(ledger, entry, i) for i in sorted(have)]
+                if len(have) == size:
+                    columns.append(LedgerColumns(ledger, np.array([entry], dtype=np.uint32)))
+                else:
+                    columns.append(LedgerColumns(ledger, partials=((entry, Partial(size, BitMap(set(range(size)) - have))),)))
+            handle.send_acks(atoms, tuple(columns))
