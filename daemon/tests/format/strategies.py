@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 from cursorkeeper.core.bitmaps import from_sorted
-from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, FooterState, InlineBase, Previous, SnapshotBase, Stats
+from cursorkeeper.core.footer import (
+    Base,
+    ChainLedger,
+    EmptyBase,
+    EntryAddress,
+    Footer,
+    FooterState,
+    InlineBase,
+    Previous,
+    SnapshotBase,
+    Stats,
+)
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import (
@@ -155,19 +166,18 @@ NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=
 STRANGE = st.none() | st.integers() | TEXTS | st.lists(TEXTS, max_size=2)
 FOOTERS = st.builds(
     Footer,
-    NAMES,
-    NAMES,
-    st.sampled_from(FooterState),
-    U32,
-    TEXTS,
-    U32,
-    U32,
-    POSITIONS,
-    BASES,
-    CHAINS,
-    st.none() | st.builds(Previous, BASES, CHAINS),
-    st.builds(Stats, ID, ID, ID, ID, ID, ID),
-    extra=st.dictionaries(
-        st.sampled_from(["later", "zebra", "ä"]), st.none() | st.integers() | TEXTS | st.lists(TEXTS, max_size=2), max_size=2
-    ),
+    topic=NAMES,
+    subscription=NAMES,
+    state=st.sampled_from(FooterState),
+    epoch=U32,
+    writer=TEXTS,
+    write=U32,
+    generation=U32,
+    mark_delete=POSITIONS,
+    base=BASES,
+    chain=CHAINS,
+    previous=st.none() | st.builds(Previous, BASES, CHAINS),
+    damaged=st.lists(st.builds(EntryAddress, ID, U32), max_size=2).map(tuple),
+    stats=st.builds(Stats, ID, ID, ID, ID, ID, ID),
+    extra=st.dictionaries(st.sampled_from(["later", "zebra", "ä"]), STRANGE, max_size=2),
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
-from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState, InlineBase, Previous, SnapshotBase, Stats
+from cursorkeeper.core.footer import ChainLedger, EmptyBase, EntryAddress, Footer, FooterState, InlineBase, Previous, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import Delta, Record, Segment, Slice
@@ -24,7 +24,7 @@ PLAIN = Footer(
     topic="persistent://t/ns/topic", subscription="sub", state=FooterState.OPEN, epoch=7, writer="host/pid/claim-nonce", write=3,
     generation=1, mark_delete=Position(812, 44), base=SnapshotBase(9001, 1, 240, 13, 12_583_000, 0x9AB10000),
     chain=(ChainLedger(9001, 5120), ChainLedger(9044)), previous=Previous(EmptyBase(Position(3, -1)), (ChainLedger(8000, -1),)),
-    stats=Stats(1000, 50_000_000, 49_871, 49_102, 12, 48_211),
+    damaged=(EntryAddress(8000, 17),), stats=Stats(1000, 50_000_000, 49_871, 49_102, 12, 48_211),
 )  # fmt: skip
 NAME = CursorName(PLAIN.topic, PLAIN.subscription)
 
@@ -56,7 +56,7 @@ def test_the_bytes_are_these() -> None:
         b'"base":{"snapshot":{"ledger":9001,"firstEntry":1,"lastEntry":240,"numParts":13,"length":12583000,"crc32c":"9ab10000"}},'
         b'"chain":[{"ledger":9001,"lastEntry":5120},{"ledger":9044}],'
         b'"previous":{"base":{"empty":[3,-1]},"chain":[{"ledger":8000,"lastEntry":-1}]},'
-        b'"stats":{"ledgers":1000,"span":50000000,"holes":49871,"runs":49102,"partialBatches":12,"deltaBytes":48211},"crc32c":"ddfdc8da"}'
+        b'"stats":{"ledgers":1000,"span":50000000,"holes":49871,"runs":49102,"partialBatches":12,"deltaBytes":48211},"damaged":[[8000,17]],"crc32c":"5f545e4e"}'
     )
 
 
@@ -113,6 +113,9 @@ def test_the_order_of_unknown_members_does_not_show() -> None:
         ({"chain": None}, "chain is not a list"),
         ({"chain": [1]}, "something else than ledgers"),
         ({"chain": [{"ledger": 1, "lastEntry": -2}]}, "lastEntry is not a number"),
+        ({"damaged": {}}, "damaged is not a list"),
+        ({"damaged": [[1, -2]]}, "1 is not a number"),
+        ({"damaged": [7]}, "damaged is not \\[ledger, entry\\]"),
         ({"previous": []}, "previous is not an object"),
         ({"stats": {}}, "ledgers is not a number"),
     ],
@@ -142,6 +145,12 @@ def test_the_checksum_must_be_the_last_member() -> None:
 def test_what_is_newer_is_refused_by_name(change: dict[str, object]) -> None:
     with pytest.raises(TooNewError, match=r"footer: (version 2|format 'pulsar'), this program reads"):
         footer.decode(sealed(members() | change))
+
+
+def test_a_footer_without_damaged_has_none() -> None:
+    body = members()
+    del body["damaged"]
+    assert footer.decode(sealed(body)).damaged == ()
 
 
 def test_another_cursor_is_refused() -> None:
