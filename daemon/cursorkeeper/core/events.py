@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cursorkeeper.core.batch import AckBatch
-from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.footer import EntryAddress, Footer
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem
@@ -226,7 +226,7 @@ class AppendFailed:
 
 @dataclass(frozen=True, slots=True)
 class ChainRead:
-    """The state that the footer describes, every record checked."""
+    """The state that the footer describes, every record checked. `damaged`: parts of a dead snapshot that were skipped."""
 
     token: int
     state: AckState
@@ -235,6 +235,7 @@ class ChainRead:
     delta_bytes: int
     delta_records: int
     delta_acks: int
+    damaged: tuple[EntryAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +248,11 @@ class ChainMissing:
 
 @dataclass(frozen=True, slots=True)
 class ChainDamaged:
-    """Nothing trustworthy is left; `reason` names ledger and entry."""
+    """Nothing trustworthy is left; `reason` names ledger and entry. `too_new`: not damaged, but written by a newer version."""
 
     token: int
     reason: str
+    too_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import Segment
@@ -67,6 +67,13 @@ class ChainLedger:
     last_entry: int | None = None
 
 
+class EntryAddress(NamedTuple):
+    """One entry of a cursor ledger."""
+
+    ledger: int
+    entry: int
+
+
 @dataclass(frozen=True, slots=True)
 class Previous:
     """What to fall back to when the base is damaged: the base and chain before it."""
@@ -89,7 +96,11 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """See the module. `extra` holds keys that this version does not know; they are written back."""
+    """See the module. `extra` holds keys that this version does not know; they are written back.
+
+    `damaged`: entries in ledgers named here that cannot be read and are known to be parts of a snapshot that is no base
+    any more. After a fall-back the base that told segments from deltas is gone, so the footer has to say it.
+    """
 
     topic: str
     subscription: str
@@ -102,6 +113,7 @@ class Footer:
     base: Base
     chain: tuple[ChainLedger, ...] = ()
     previous: Previous | None = None
+    damaged: tuple[EntryAddress, ...] = ()
     stats: Stats = Stats()
     format: str = FORMAT_NATIVE
     version: int = FOOTER_VERSION

@@ -21,7 +21,7 @@ from cursorkeeper.core.batch import AckBatch
 from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.commit import Committed, FooterCommit, Purpose
 from cursorkeeper.core.errors import Refusal
-from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, FooterState, Previous, Stats
+from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, EntryAddress, Footer, FooterState, Previous, Stats
 from cursorkeeper.core.intake_check import IntakeCheck, Queued
 from cursorkeeper.core.joining import NOTHING
 from cursorkeeper.core.limits import Limits
@@ -83,6 +83,7 @@ class CursorMachine:
         self.base: Base = EmptyBase(FIRST)
         self.chain: tuple[ChainLedger, ...] = ()
         self.previous: Previous | None = None
+        self.damaged: tuple[EntryAddress, ...] = ()
 
         self.queue: list[AckBatch] = []
         self.pending_acks = 0
@@ -94,7 +95,7 @@ class CursorMachine:
         self.attach_layout: tuple[LayoutItem, ...] = ()
         self.last_seq = 0
         self.resets: deque[ev.Reset] = deque()
-        self.deferred: list[ev.Event] = []
+        self.deferred: list[ev.SetLayout | ev.SetProperties] = []
         self.closing = False
         self.wanted_after_opening: ev.Event | None = None
         """A close or delete that came too early."""
@@ -105,6 +106,7 @@ class CursorMachine:
         self.inline_refused = False
         self.covered = finishing.Covered()
         self.check_token = 0
+        self.checked_synced = False
 
         self.now = 0.0
         self.room = 0
@@ -204,12 +206,14 @@ class CursorMachine:
     def refuse(self, code: Refusal, message: str, remedy: str) -> None:
         """The cursor cannot go on; it is left as it is on disk."""
         self.move(State.REFUSED)
+        self.commit.outstanding = None
         self.emit(fx.Refuse(code, message, remedy))
         self.emit(fx.Ended())
 
     def depose(self, epoch: int) -> None:
         """A higher epoch exists: final. No footer write, no append, no deletion."""
         self.move(State.DEPOSED)
+        self.commit.outstanding = None  # undecided for ever: its repetition would be a write of a deposed owner
         self.emit(fx.Ended(epoch))
 
     def footer(self, **changes: object) -> Footer:
@@ -231,7 +235,11 @@ class CursorMachine:
             stats=self.stats(),
             extra=committed.extra if committed else {},
         )
-        return replace(base, **changes)  # type: ignore[arg-type]
+        footer: Footer = replace(base, **changes)  # type: ignore[arg-type]
+        if self.damaged:
+            named = footer.named_ledgers()
+            footer = replace(footer, damaged=tuple(d for d in self.damaged if d.ledger in named))
+        return footer
 
     def stats(self) -> Stats:
         """Of this moment."""
@@ -261,7 +269,7 @@ class CursorMachine:
             self.emit(fx.DeleteLedgers(gone))
 
     def redeliver(self, late: list[ev.Event]) -> None:
-        """Messages that waited for a reset, in their order."""
+        """What came too early, in its order."""
         for event in late:
             HANDLERS[type(event)](self, event, self.now)
 

@@ -39,6 +39,11 @@ class OpeningRun:
     fence_retry_at_s: dict[int, float] = field(default_factory=dict)
     suspect: Footer | None = None
     """A named ledger was missing under this footer: refuse only if it is still the same after a sync."""
+    suspicion: str = ""
+    synced: bool = False
+    """The footer is being read after a sync: what it says now is the last word."""
+    seen: bool = False
+    """There was a footer: if there is none any more, it is lost."""
 
 
 def on_open(m: CursorMachine, event: ev.Open, now: float) -> None:
@@ -51,7 +56,7 @@ def on_open(m: CursorMachine, event: ev.Open, now: float) -> None:
 
 def _read_footer(m: CursorMachine, *, sync: bool) -> None:
     o = m.opening
-    o.token, o.reading_footer, o.retry_at_s = m.token(), True, None
+    o.token, o.reading_footer, o.retry_at_s, o.synced = m.token(), True, None, sync
     m.waiting_for = "ZooKeeper: reading the footer"
     m.emit(fx.ReadFooter(o.token, sync))
 
@@ -64,11 +69,24 @@ def on_footer_read(m: CursorMachine, event: ev.FooterRead, now: float) -> None:
         m.opening.reading_footer = False
         _claim(m, event)
     elif event.token == m.writer.token and m.writer.phase is WriterPhase.CHECKING:
-        if _still_ours(m, event.footer):
+        if _may_lag(m, event.footer):
+            m.writer.token = m.token()
+            m.emit(fx.ReadFooter(m.writer.token, sync=True))
+        elif _still_ours(m, event.footer):
             rolling.recover_own(m)
     elif event.token == m.check_token:
         m.check_token = 0
-        _still_ours(m, event.footer)
+        if _may_lag(m, event.footer):
+            m.check_token = m.token()
+            m.emit(fx.ReadFooter(m.check_token, sync=True))
+        else:
+            _still_ours(m, event.footer)
+
+
+def _may_lag(m: CursorMachine, footer: Footer | None) -> bool:
+    """No footer where there was one: a server that lags may say so. Only a synced read says that it is lost."""
+    asked, m.checked_synced = m.checked_synced, footer is None and not m.checked_synced
+    return footer is None and not asked
 
 
 def _still_ours(m: CursorMachine, footer: Footer | None) -> bool:
@@ -131,10 +149,14 @@ def on_footer_changed(m: CursorMachine, event: ev.FooterChanged, now: float) -> 
 
 def _claim(m: CursorMachine, event: ev.FooterRead) -> None:
     o, footer = m.opening, event.footer
+    if footer is None and o.seen:
+        _footer_lost(m)
+        return
+    o.seen = o.seen or footer is not None
     if o.suspect is not None and footer is not None and footer.is_same_write(o.suspect):
         m.refuse(
             Refusal.DAMAGED,
-            m.waiting_for,
+            o.suspicion,
             "a ledger that the footer names does not exist; restore it, or decide by hand with `cursorkeeper inspect`",
         )
         return
@@ -192,6 +214,10 @@ def _create(m: CursorMachine, tombstone: Footer | None) -> None:
 
 
 def _not_opened(m: CursorMachine, code: Refusal, message: str, remedy: str) -> None:
+    if not m.opening.synced:
+        # a server that lags may show a footer that has moved on: nobody is sent away because of it
+        _read_footer(m, sync=True)
+        return
     m.move(State.CLOSED)
     m.emit(fx.Refuse(code, message, remedy))
     m.emit(fx.Ended())
@@ -257,6 +283,7 @@ def decide(m: CursorMachine, decision: Decision, now: float) -> None:
 
 def _lost(m: CursorMachine, lost: Lost) -> None:
     if lost.purpose is Purpose.CLAIM:
+        m.opening.seen = m.opening.seen or lost.now is not None
         # start again from the read, which says who won
         m.opening.tries = 0
         _read_footer(m, sync=True)
@@ -342,6 +369,7 @@ def on_chain_read(m: CursorMachine, event: ev.ChainRead, now: float) -> None:
     if event.token != m.opening.token:
         return
     m.acks = event.state
+    m.damaged = event.damaged
     if event.fell_back and m.previous is not None:
         known = {c.ledger for c in m.previous.chain}
         m.base = m.previous.base
@@ -372,6 +400,7 @@ def _suspect(m: CursorMachine, why: str) -> None:
     m.opening.suspect = m.commit.committed
     m.opening.fencing.clear()
     m.opening.fence_retry_at_s.clear()
+    m.opening.suspicion = why
     m.move(State.CLAIMING)
     _read_footer(m, sync=True)
     m.waiting_for = why
@@ -379,7 +408,11 @@ def _suspect(m: CursorMachine, why: str) -> None:
 
 def on_chain_damaged(m: CursorMachine, event: ev.ChainDamaged, now: float) -> None:
     """Refused loudly, untouched on disk."""
-    if event.token == m.opening.token:
+    if event.token != m.opening.token:
+        return
+    if event.too_new:
+        m.refuse(Refusal.FORMAT_TOO_NEW, f"a record was written by a newer version: {event.reason}", "upgrade this daemon")
+    else:
         m.refuse(Refusal.DAMAGED, event.reason, "keep the ledgers; look with `cursorkeeper verify` and `inspect`, then decide by hand")
 
 

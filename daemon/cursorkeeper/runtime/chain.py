@@ -14,7 +14,7 @@ import numpy as np
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.checksums import combined
 from cursorkeeper.core.errors import DamageError, TooNewError
-from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, InlineBase, SnapshotBase
+from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, EntryAddress, Footer, InlineBase, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.state import AckState
@@ -26,6 +26,8 @@ from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 READ_CHUNK_BYTES = 4 << 20
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 5.0
+DAMAGE_REASONS = frozenset({"DAMAGED", "DIGEST_MISMATCH", "NO_SUCH_ENTRY"})
+"""No copy of an entry is there or matches its digest. Every other refusal (rights, a closed client) may be mended: it is waited for."""
 YIELD_EVERY_RECORDS = 5_000
 
 
@@ -51,6 +53,7 @@ class Replayed:
     delta_acks: int = 0
     bars_fallback: bool = False
     damage: list[str] = field(default_factory=list)
+    skipped: list[EntryAddress] = field(default_factory=list)
 
 
 class ChainReader:
@@ -65,13 +68,15 @@ class ChainReader:
     ) -> None:
         self._name, self._ledgers, self._on_waiting, self._on_bytes = name, ledgers, on_waiting, on_bytes
         self._skippable: set[tuple[int, int]] = set()
-        """(ledger, entry) of the snapshot that was found damaged: a fall-back does without them."""
+        """(ledger, entry) of a snapshot that was found damaged, now or (the footer says) earlier: what is read instead of it
+        does without them."""
 
     async def read(self, token: int, footer: Footer) -> ev.Event:
         """ChainRead, ChainMissing or ChainDamaged."""
+        self._skippable = {(d.ledger, d.entry) for d in footer.damaged}
         try:
             try:
-                done = await self._replay(footer, footer.base, footer.chain, fallback=False)
+                done = await self._replay(footer, footer.base, footer.chain)
                 return self._answer(token, done, fell_back=False)
             except SnapshotDamaged as damage:
                 if footer.previous is None:
@@ -79,20 +84,29 @@ class ChainReader:
                 known = {c.ledger for c in footer.previous.chain}
                 chain = footer.previous.chain + tuple(c for c in footer.chain if c.ledger not in known)
                 try:
-                    done = await self._replay(footer, footer.previous.base, chain, fallback=True)
+                    done = await self._replay(footer, footer.previous.base, chain)
                 except SnapshotDamaged as second:
                     return ev.ChainDamaged(token, f"{damage}; and the previous one: {second}")
                 return self._answer(token, done, fell_back=True)
         except LedgerMissing as e:
             return ev.ChainMissing(token, e.ledger)
         except DamageError as e:
-            return ev.ChainDamaged(token, str(e))
+            return ev.ChainDamaged(token, str(e), isinstance(e, TooNewError))
 
     @staticmethod
     def _answer(token: int, done: Replayed, *, fell_back: bool) -> ev.ChainRead:
-        return ev.ChainRead(token, done.state, fell_back, done.bars_fallback, done.delta_bytes, done.delta_records, done.delta_acks)
+        return ev.ChainRead(
+            token,
+            done.state,
+            fell_back,
+            done.bars_fallback,
+            done.delta_bytes,
+            done.delta_records,
+            done.delta_acks,
+            tuple(sorted(set(done.skipped))),
+        )
 
-    async def _replay(self, footer: Footer, base: Base, chain: Sequence[ChainLedger], *, fallback: bool) -> Replayed:
+    async def _replay(self, footer: Footer, base: Base, chain: Sequence[ChainLedger]) -> Replayed:
         out = Replayed(_base_state(base, footer))
         listed: dict[int, int] = {}
         if isinstance(base, SnapshotBase):
@@ -100,7 +114,7 @@ class ChainReader:
             listed = await self._read_end(footer, base, out)
         for item in chain:
             mine = base if isinstance(base, SnapshotBase) and base.ledger == item.ledger else None
-            await self._read_ledger(footer, item, mine, listed if mine else {}, out, fallback=fallback)
+            await self._read_ledger(footer, item, mine, listed if mine else {}, out)
         out.state.settle()
         return out
 
@@ -131,7 +145,7 @@ class ChainReader:
     # ---- one ledger
 
     async def _read_ledger(
-        self, footer: Footer, item: ChainLedger, base: SnapshotBase | None, listed: dict[int, int], out: Replayed, *, fallback: bool
+        self, footer: Footer, item: ChainLedger, base: SnapshotBase | None, listed: dict[int, int], out: Replayed
     ) -> None:
         if item.last_entry is None:
             raise DamageError("was not recovered before it was read", f"ledger {item.ledger}")
@@ -139,11 +153,11 @@ class ChainReader:
         after = base.last_entry if base else -1
         at = 0
         async for payloads in self._chunks(item.ledger, 0, item.last_entry):
-            await self._join_chunk(footer, item.ledger, at, payloads, base, listed, crcs, out, fallback=fallback)
+            await self._join_chunk(footer, item.ledger, at, payloads, base, listed, crcs, out)
             at += len(payloads)
         if at != item.last_entry + 1:
             raise DamageError(f"ends at entry {at - 1}, the footer says {item.last_entry}", f"ledger {item.ledger}")
-        if base is not None and combined([crcs[e] for e in listed]) != self._end.segments_crc32c:
+        if base is not None and (len(crcs) < len(listed) or combined([crcs[e] for e in listed]) != self._end.segments_crc32c):
             raise SnapshotDamaged(f"ledger {item.ledger} entry {after}: the segments are not those that the end record was made of")
 
     async def _join_chunk(
@@ -156,8 +170,6 @@ class ChainReader:
         listed: dict[int, int],
         crcs: dict[int, int],
         out: Replayed,
-        *,
-        fallback: bool,
     ) -> None:
         for start in range(0, len(payloads), YIELD_EVERY_RECORDS):
             part = payloads[start : start + YIELD_EVERY_RECORDS]
@@ -170,7 +182,7 @@ class ChainReader:
             except DamageError:
                 # find the damaged ones, one by one: what they are decides what they mean
                 for offset, payload in enumerate(part):
-                    self._join_one(footer, ledger, begin + offset, payload, base, listed, crcs, out, fallback=fallback)
+                    self._join_one(footer, ledger, begin + offset, payload, base, listed, crcs, out)
             await asyncio.sleep(0)
 
     def _join_batch(
@@ -187,7 +199,8 @@ class ChainReader:
         if len(part) == 0:
             return
         if int(batch.epoch.max()) > footer.epoch:
-            raise DamageError(f"holds a record of epoch {int(batch.epoch.max())}, the footer is of {footer.epoch}", f"ledger {ledger}")
+            place = f"ledger {ledger} entry {begin + int(batch.epoch.argmax())}"
+            raise DamageError(f"is of epoch {int(batch.epoch.max())}, the footer of {footer.epoch}", place)
         current = batch.generation == footer.generation
         deltas = np.flatnonzero(current & (batch.kind == Kind.DELTA)).tolist()
         if deltas:
@@ -211,8 +224,6 @@ class ChainReader:
         listed: dict[int, int],
         crcs: dict[int, int],
         out: Replayed,
-        *,
-        fallback: bool,
     ) -> None:
         place = f"ledger {ledger} entry {entry}"
         try:
@@ -223,12 +234,13 @@ class ChainReader:
         except DamageError as e:
             if base is not None and (entry in listed or entry == base.last_entry):
                 raise SnapshotDamaged(str(e)) from e
-            if base is not None and entry < base.first_entry and not fallback:
+            if base is not None and 0 < entry < base.first_entry:
                 # what a delta in front of the snapshot holds, the snapshot holds too; but nothing to fall back to any more
                 out.bars_fallback = True
                 out.damage.append(str(e))
                 return
-            if fallback and (ledger, entry) in self._skippable:
+            if (ledger, entry) in self._skippable:
+                out.skipped.append(EntryAddress(ledger, entry))
                 return  # each slice holds only acks that an entry before it holds
             if entry == 0 and not (e.message.startswith("a record of another cursor")):
                 out.damage.append(str(e))  # the open record is for people
@@ -245,24 +257,17 @@ class ChainReader:
             raise DamageError(f"has {len(found)} of the entries {first}..{last}", f"ledger {ledger}")
         return found
 
-    async def _one(self, ledger: int, entry: int) -> bytes:
-        """One entry; empty if BookKeeper refuses to give it: no record is empty, so it counts as damaged."""
-        try:
-            async for chunk in self._ledgers.read(ledger, entry, entry, max_bytes=READ_CHUNK_BYTES):
-                if chunk.payloads:
-                    return chunk.payloads[0]
-        except bk.NoSuchLedger as e:
-            raise LedgerMissing(ledger) from e
-        except bk.GatewayRefused:
-            return b""
-        raise DamageError("cannot be read", f"ledger {ledger} entry {entry}")
-
     async def _chunks(self, ledger: int, first: int, last: int) -> AsyncIterator[Sequence[bytes]]:
+        """Entries first..last as far as the ledger goes. One that BookKeeper itself does not trust comes as empty bytes: no
+        record is empty, so it counts as damaged."""
         delay = RETRY_MIN_S
         at = first
+        alone = False
+        """The range holds such an entry: find it one by one."""
         while at <= last:
+            upto = at if alone else last
             try:
-                async for chunk in self._ledgers.read(ledger, at, last, max_bytes=READ_CHUNK_BYTES):
+                async for chunk in self._ledgers.read(ledger, at, upto, max_bytes=READ_CHUNK_BYTES):
                     if chunk.payloads:
                         self._on_waiting("")
                         delay = RETRY_MIN_S
@@ -271,18 +276,22 @@ class ChainReader:
                         yield chunk.payloads
                     elif chunk.closed:
                         return
-                if at <= last:
+                if at <= upto:
                     return
+                alone = False
             except bk.NoSuchLedger as e:
                 raise LedgerMissing(ledger) from e
-            except bk.GatewayRefused:
-                # BookKeeper itself found bytes it does not trust, somewhere in the range: find the entry
-                yield (await self._one(ledger, at),)
-                at += 1
             except bk.GatewayError as e:
-                self._on_waiting(f"BookKeeper: reading ledger {ledger}: {e}")
-                await asyncio.sleep(delay)
-                delay = min(RETRY_MAX_S, delay * 2)
+                if e.reason not in DAMAGE_REASONS:
+                    self._on_waiting(f"BookKeeper: reading ledger {ledger}: {e}")
+                    await asyncio.sleep(delay)
+                    delay = min(RETRY_MAX_S, delay * 2)
+                elif at < last and not alone:
+                    alone = True
+                else:
+                    yield (b"",)
+                    at += 1
+                    alone = False
 
 
 def _base_state(base: Base, footer: Footer) -> AckState:
