@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import flushing, rolling, snapshotting
+from cursorkeeper.core import flushing, intake, rolling, snapshotting
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.footer import EmptyBase, FooterState, InlineBase
 from cursorkeeper.core.joining import NOTHING
@@ -42,7 +42,9 @@ def on_delete(m: CursorMachine, event: ev.Delete, now: float) -> None:
         return
     m.attach = m.attach_waiting = None
     m.deleting = True
-    m.resets.clear()
+    outstanding = m.commit.outstanding
+    while len(m.resets) > (outstanding is not None and outstanding.purpose is Purpose.RESET):
+        m.resets.pop()  # what was sent is decided first, the others are decided by the tombstone
     m.move(State.DELETING)
 
 
@@ -103,12 +105,12 @@ def _reset_done(m: CursorMachine, done: Committed) -> None:
     m.cost.delta_bytes = m.cost.records = m.cost.acks = m.cost.snapshot_bytes = 0
     m.delete_dropped(done, own)
     m.progress.put_back()
-    following = m.resets[0] if m.resets else None
-    m.emit_all(m.progress.decide_until(following.attach, following.seq) if following else m.progress.decide_all())
+    # a message that waits for the new generation is not decided by the reset, nor is what came after it
+    waiting = {(e.attach, e.seq) for e in (*m.resets, *m.deferred)}
+    m.emit_all(m.progress.decide_until(waiting) if waiting else m.progress.decide_all())
     m.emit(fx.ResetDone(reset.attach, m.generation, reset.target))
     if not m.resets:
-        deferred, m.deferred = m.deferred, []
-        m.redeliver(deferred)
+        intake.apply_deferred(m)
 
 
 # ---- the whole state in the footer
@@ -205,6 +207,9 @@ def committed(m: CursorMachine, done: Committed, now: float) -> None:
             covered = (m.covered.ledger,) if m.covered.ledger is not None else ()
             m.emit_all(m.progress.decide_all())
             m.delete_dropped(done, own + covered)
+            m.base, m.chain, m.previous = done.after.base, done.after.chain, done.after.previous
+            if m.deleting:
+                return  # the wish came while the close was on its way: the tombstone is next
             m.move(State.CLOSED)
             m.emit(fx.Ended())
         case Purpose.DELETE:

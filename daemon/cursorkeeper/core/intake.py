@@ -100,37 +100,60 @@ def on_acks(m: CursorMachine, event: ev.Acks, now: float) -> None:
 def on_set_layout(m: CursorMachine, event: ev.SetLayout, now: float) -> None:
     """What is queued is applied first: a count must not contradict an accepted ack."""
     try:
-        if m.resets and event.attach == m.attach:
-            _defer(m, event)
-            return
         if not _admit(m, event.attach, event.seq, event.generation):
             return
-        absorb(m)
-        m.check.layout(event.run, m.acks)
-        m.carried = join([m.carried, m.acks.apply_layout(event.run)])
+        if m.resets:
+            _defer(m, event)
+        else:
+            _apply_layout(m, event)
     except RefusedError as e:
         _refuse_handle(m, event.attach, e)
         return
     m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
+
+
+def _apply_layout(m: CursorMachine, event: ev.SetLayout) -> None:
+    absorb(m)
+    m.check.layout(event.run, m.acks)
+    m.carried = join([m.carried, m.acks.apply_layout(event.run)])
 
 
 def on_set_properties(m: CursorMachine, event: ev.SetProperties, now: float) -> None:
     """The whole map of cursor properties is replaced."""
     try:
-        if m.resets and event.attach == m.attach:
-            _defer(m, event)
-            return
         if not _admit(m, event.attach, event.seq, event.generation):
             return
         m.check.cursor_properties(event.values)
+        if m.resets:
+            _defer(m, event)
+        else:
+            _apply_properties(m, event)
     except RefusedError as e:
         _refuse_handle(m, event.attach, e)
         return
+    m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
+
+
+def _apply_properties(m: CursorMachine, event: ev.SetProperties) -> None:
     m.stamp += 1
     properties = CursorProperties(Stamp(m.epoch, m.stamp), dict(event.values))
     m.acks.cursor_properties = properties
     m.carried = join([m.carried, Delta(cursor_properties=properties)])
-    m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
+
+
+def apply_deferred(m: CursorMachine) -> None:
+    """What was accepted while a reset was under way takes effect in the new generation, in its order. It was accepted
+    then, so a handle that is gone by now changes nothing; a layout that the target contradicts refuses its handle."""
+    deferred, m.deferred = m.deferred, []
+    for event in deferred:
+        if isinstance(event, ev.SetProperties):
+            _apply_properties(m, event)
+            continue
+        try:
+            _apply_layout(m, event)
+        except RefusedError as e:
+            if event.attach == m.attach:
+                _refuse_handle(m, event.attach, e)
 
 
 def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:

@@ -9,6 +9,7 @@ the message: recovered state is durable, so a repeated ack of it is confirmed al
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Set
 from dataclasses import dataclass
 
 from cursorkeeper.core import effects as fx
@@ -117,10 +118,10 @@ class Progress:
             if binding.record is not None and binding.record > self.durable:
                 binding.record = None
 
-    def decide_until(self, attach: int, seq: int) -> list[fx.Effect]:
-        """Messages that arrived before (attach, seq) are decided: dropped by a reset, as the source asked."""
+    def decide_until(self, waiting: Set[tuple[int, int]]) -> list[fx.Effect]:
+        """Messages that arrived before the first of these (attach, seq) are decided: dropped by a reset, as the source asked."""
         for binding in self._bindings:
-            if binding.attach == attach and binding.seq >= seq:
+            if (binding.attach, binding.seq) in waiting:
                 break
             binding.record = self.durable
         return self.confirmations()

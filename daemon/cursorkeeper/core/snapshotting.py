@@ -130,7 +130,11 @@ def write(m: CursorMachine, now: float) -> None:
         if m.writer.outbox or m.room <= 0:
             return
         run.waiting.add(flushing.append(m, run.plan.take(m.acks)))
-    if run.plan.is_done and not run.waiting and m.room > 0:
+    if run.plan.is_done and not run.waiting and _has_room(m, run):
+        flushing.take(m)  # the end record too repeats only what an entry before it holds
+        flushing.append_outbox(m)
+        if m.writer.outbox or m.room <= 0:
+            return
         end = SnapshotEnd(
             run.snapshot_id,
             m.epoch,
@@ -147,13 +151,7 @@ def write(m: CursorMachine, now: float) -> None:
 
 
 def _has_room(m: CursorMachine, run: SnapshotRun) -> bool:
-    window = m.limits.appends_in_flight_max
-    return (
-        m.room >= 2
-        and not m.writer.outbox
-        and len(run.waiting) < m.limits.snapshot_segments_in_flight_max
-        and m.writer.in_flight + 2 <= window
-    )
+    return m.room >= 2 and _has_room_given_any(m, run)
 
 
 def write_at_s(m: CursorMachine) -> float | None:
@@ -161,9 +159,9 @@ def write_at_s(m: CursorMachine) -> float | None:
     run = m.snapshot
     if run is None or run.phase is not SnapshotPhase.WRITING or run.plan is None or not m.writer.is_usable or m.resets or m.deleting:
         return None
-    if (run.plan.is_done and not run.waiting) or (not run.plan.is_done and _has_room_given_any(m, run)):
-        return 0.0
-    return None
+    if run.plan.is_done and run.waiting:
+        return None
+    return 0.0 if _has_room_given_any(m, run) else None
 
 
 def _has_room_given_any(m: CursorMachine, run: SnapshotRun) -> bool:

@@ -26,7 +26,7 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
-
+from cursorkeeper_clients.zookeeper.values import WatchFired
 
 KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open"}
 
@@ -284,6 +284,6 @@ class CursorRunner:
     def _wait_for(self, why: str) -> None:
         self.machine.waiting_for = why
 
-    def _footer_changed(self) -> None:
+    def _footer_changed(self, _fired: WatchFired) -> None:
         if not self.is_ended:
             self.dispatch(ev.FooterChanged())
