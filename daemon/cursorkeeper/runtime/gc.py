@@ -7,7 +7,7 @@ still commit. No footer, an unreadable one, or metadata that does not say whose 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -67,8 +67,17 @@ def owner_of(metadata: Mapping[str, bytes]) -> tuple[CursorName, int] | None:
         return None
 
 
-async def collect(ledgers: LedgerStore, footers: FooterStore, *, dry_run: bool = False) -> GcReport:
-    """One pass over every ledger of this application. Raises GatewayError, ZooKeeperError when the listing fails."""
+async def collect(
+    ledgers: LedgerStore,
+    footers: FooterStore,
+    *,
+    dry_run: bool = False,
+    on_garbage: Callable[[int, CursorName], None] = lambda _ledger, _name: None,
+) -> GcReport:
+    """One pass over every ledger of this application. `on_garbage` is told each ledger that may go.
+
+    Raises GatewayError, ZooKeeperError when the listing fails.
+    """
     report = GcReport()
     batch: list[tuple[int, CursorName, int]] = []
     async for info in ledgers.list({"application": APPLICATION}):
@@ -78,14 +87,20 @@ async def collect(ledgers: LedgerStore, footers: FooterStore, *, dry_run: bool =
             continue
         batch.append((info.ledger, *owner))
         if len(batch) >= BATCH_LEDGERS:
-            await _judge_all(batch, ledgers, footers, report, dry_run=dry_run)
+            await _judge_all(batch, ledgers, footers, report, on_garbage, dry_run=dry_run)
             batch = []
-    await _judge_all(batch, ledgers, footers, report, dry_run=dry_run)
+    await _judge_all(batch, ledgers, footers, report, on_garbage, dry_run=dry_run)
     return report
 
 
 async def _judge_all(
-    batch: list[tuple[int, CursorName, int]], ledgers: LedgerStore, footers: FooterStore, report: GcReport, *, dry_run: bool
+    batch: list[tuple[int, CursorName, int]],
+    ledgers: LedgerStore,
+    footers: FooterStore,
+    report: GcReport,
+    on_garbage: Callable[[int, CursorName], None],
+    *,
+    dry_run: bool,
 ) -> None:
     names = sorted({name for _, name, _ in batch}, key=lambda n: n.canonical)
     found = dict(zip(names, await footers.read_many(names), strict=True)) if names else {}
@@ -93,7 +108,10 @@ async def _judge_all(
         footer = found[name]
         verdict = judge(ledger, epoch, None if isinstance(footer, DamageError) else footer)
         setattr(report, verdict.value, getattr(report, verdict.value) + 1)
-        if verdict is not Verdict.GARBAGE or dry_run:
+        if verdict is not Verdict.GARBAGE:
+            continue
+        on_garbage(ledger, name)
+        if dry_run:
             continue
         try:
             await ledgers.delete(ledger)

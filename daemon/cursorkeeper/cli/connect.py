@@ -1,0 +1,115 @@
+"""The systems that commands talk to, opened and closed in order. Commands take the ports, so that fakes fit too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from cursorkeeper.cli.problems import AWAY, CommandError
+from cursorkeeper.core.limits import MIB
+from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.settings import Settings, SettingsError
+from cursorkeeper_clients.bookkeeper import errors as bk
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
+
+START_TIMEOUT_S = 10.0
+"""A person waits: shorter than the daemon's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a command works on."""
+
+    zookeeper: ZooKeeper
+    ledgers: LedgerStore
+    footers: FooterStore
+
+
+def zookeeper_settings(settings: Settings) -> ZooKeeperSettings:
+    """Raises SettingsError."""
+    try:
+        servers, chroot = parse_servers(settings.zookeeper)
+        return ZooKeeperSettings(
+            servers=servers,
+            chroot=chroot or "/",
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            start_timeout_s=START_TIMEOUT_S,
+            jute_maxbuffer_bytes=settings.zookeeper_jute_maxbuffer_bytes,
+        )
+    except ValueError as e:
+        raise SettingsError(f"zookeeper = {settings.zookeeper!r}: {e}. What to do: write host:port[,host:port...][/chroot]") from e
+
+
+def gateway_settings(settings: Settings, role: str) -> GatewayClientSettings:
+    """Raises SettingsError."""
+    from cursorkeeper.app import read_token
+
+    host, colon, port = settings.gateway.rpartition(":")
+    if not (host and colon and port.isdecimal()):
+        raise SettingsError(f"gateway = {settings.gateway!r} is not an address. What to do: write host:port")
+    appends = settings.daemon_appends_in_flight_max
+    return GatewayClientSettings(
+        address=settings.gateway,
+        role=role,
+        token=read_token(settings.gateway_token_file).decode(),
+        password=settings.password.encode(),
+        start_timeout_s=START_TIMEOUT_S,
+        append_window_entries_max=8 * appends,
+        append_window_bytes_max=max(64 * MIB, 2 * appends * settings.max_entry_bytes),
+    )
+
+
+def footer_store(zookeeper: ZooKeeper, settings: Settings) -> FooterStore:
+    """The footers."""
+    return FooterStore(zookeeper, settings.encode, root=settings.root)
+
+
+@asynccontextmanager
+async def zookeeper(settings: Settings) -> AsyncIterator[ZooKeeper]:
+    """Raises CommandError if it does not answer."""
+    from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
+
+    client = ZooKeeperClient(zookeeper_settings(settings))
+    try:
+        try:
+            await client.start()
+        except zk.ZooKeeperError as e:
+            raise CommandError(
+                f"ZooKeeper at {settings.zookeeper} does not answer: {e.message or e}", f"{e.hint}; --zookeeper names another one", AWAY
+            ) from e
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def gateway(settings: Settings, role: str) -> AsyncIterator[LedgerStore]:
+    """Raises CommandError if it does not answer. A reader cannot fence, write or delete."""
+    from cursorkeeper_clients.bookkeeper.client import GatewayClient
+
+    client = GatewayClient(gateway_settings(settings, role))
+    try:
+        try:
+            await client.start()
+        except bk.GatewayRetry as e:
+            raise CommandError(
+                f"the ledger gateway at {settings.gateway} does not answer: {e.reason}",
+                "start it, or name another one with --gateway; its own log says more",
+                AWAY,
+            ) from e
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def ports(settings: Settings, role: str = "reader") -> AsyncIterator[Ports]:
+    """Both. Raises CommandError, SettingsError."""
+    gateway_settings(settings, role)  # a wrong setting is told before anything is waited for
+    async with zookeeper(settings) as keeper, gateway(settings, role) as ledgers:
+        yield Ports(keeper, ledgers, footer_store(keeper, settings))

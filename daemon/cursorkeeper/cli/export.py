@@ -1,0 +1,98 @@
+"""`cursorkeeper export`: one cursor's state as JSON lines. Reads only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from cursorkeeper.cli import connect, cursor_name, exchange, options, reading
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.output import Bar, json_line
+from cursorkeeper.cli.problems import NO, CommandError
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.names import CursorName
+
+
+async def read_state(ports: Ports, name: CursorName, bar: Bar, wait_s: float = reading.WAIT_S) -> tuple[Footer, ev.ChainRead, bool]:
+    """(footer, state, whether the state may be more). Raises CommandError, DamageError."""
+
+    async def once(footer: Footer, _version: int) -> tuple[Footer, ev.ChainRead, bool]:
+        ends = await reading.ends_of(ports.ledgers, footer)
+        bar.grow(sum(end.info.length for end in ends.values() if end.info is not None))
+        answer = await reading.replay(ports.ledgers, name, reading.pinned(footer, ends), count=bar.advance, wait_s=wait_s)
+        if isinstance(answer, ev.ChainDamaged):
+            raise CommandError(
+                f"{name}: its state cannot be read: {answer.reason}", "`cursorkeeper verify` names everything that is damaged", NO
+            )
+        return footer, answer, reading.is_at_least(footer, ends)
+
+    return await reading.steadily(ports.footers, name, once)
+
+
+def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:
+    """Writes all lines; a file appears only when it is complete. Returns the bytes."""
+    size = 0
+    bar.say("writing")
+    if output is None:
+        for line in lines:
+            sys.stdout.write(line.decode())
+            size += len(line)
+        return size
+    part = output.with_name(output.name + ".part")
+    try:
+        with part.open("wb") as out:
+            for line in lines:
+                size += out.write(line)
+                bar.advance(0)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(output)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return size
+
+
+def export(
+    cursor: Annotated[str, typer.Argument(help="'TOPIC|SUBSCRIPTION', or the topic alone.", metavar="CURSOR")],
+    subscription: Annotated[str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Into this file; default: standard output.", dir_okay=False)] = None,
+    zookeeper: options.Zookeeper = None,
+    gateway: options.Gateway = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With -o: a JSON line about the export. The export is JSON lines anyway.")
+    ] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Write a cursor's state as JSON lines: a header, the acked ranges of each data ledger, partly acked batches, an end.
+
+    Reads without claiming. Of an open cursor the newest acks may be missing ("atLeast" in the header): close it first
+    for an exact copy.
+    """
+    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
+    name = cursor_name.parse(cursor, subscription)
+
+    async def work() -> tuple[Footer, ev.ChainRead, bool, int]:
+        async with connect.ports(settings) as ports:
+            with Bar("reading") as bar:
+                footer, answer, at_least = await read_state(ports, name, bar)
+                size = write(exchange.lines_of(footer, answer.state, at_least=at_least), output, bar)
+                return footer, answer, at_least, size
+
+    footer, answer, at_least, size = asyncio.run(work())
+    if answer.fell_back:
+        typer.echo("the newest snapshot is damaged; this is the state from the previous one, and it is complete", err=True)
+    if output is not None and as_json:
+        json_line({"cursor": name.display, "file": str(output), "bytes": size, "epoch": footer.epoch, "atLeast": at_least})
+    elif output is not None:
+        note = " (at least: the cursor is open)" if at_least else ""
+        typer.echo(f"{name}: {size:,} bytes in {output}{note}")

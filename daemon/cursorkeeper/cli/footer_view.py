@@ -1,0 +1,89 @@
+"""A footer as people and programs read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, InlineBase, SnapshotBase
+
+
+def base_kind(base: Base) -> str:
+    """One word."""
+    match base:
+        case EmptyBase():
+            return "empty"
+        case InlineBase():
+            return "inline"
+        case SnapshotBase():
+            return "snapshot"
+
+
+def base_text(base: Base) -> str:
+    """One line."""
+    match base:
+        case EmptyBase():
+            return f"empty, at {base.mark_delete}"
+        case InlineBase():
+            return f"inline, {len(base.state.slices)} slices, {len(base.state.partials)} partial batches (epoch {base.epoch})"
+        case SnapshotBase():
+            return (
+                f"snapshot in ledger {base.ledger}, entries {base.first_entry}..{base.last_entry}, "
+                f"{base.num_parts} segments, {base.length:,} bytes, crc32c {base.crc32c:08x}"
+            )
+
+
+def base_json(base: Base) -> dict[str, Any]:
+    """As in the footer; an inline state as counts."""
+    match base:
+        case EmptyBase():
+            return {"kind": "empty", "markDelete": list(base.mark_delete)}
+        case InlineBase():
+            return {"kind": "inline", "epoch": base.epoch, "slices": len(base.state.slices), "partialBatches": len(base.state.partials)}
+        case SnapshotBase():
+            return {
+                "kind": "snapshot", "ledger": base.ledger, "firstEntry": base.first_entry, "lastEntry": base.last_entry,
+                "numParts": base.num_parts, "length": base.length, "crc32c": f"{base.crc32c:08x}",
+            }  # fmt: skip
+
+
+def _chain(chain: tuple[ChainLedger, ...]) -> list[dict[str, Any]]:
+    return [{"ledger": c.ledger, "lastEntry": c.last_entry} for c in chain]
+
+
+def footer_json(footer: Footer, version: int) -> dict[str, Any]:
+    """Everything but the bitmaps of an inline state. `version` is the znode's."""
+    return {
+        "topic": footer.topic, "subscription": footer.subscription, "state": str(footer.state), "epoch": footer.epoch,
+        "writer": footer.writer, "write": footer.write, "generation": footer.generation, "markDelete": list(footer.mark_delete),
+        "base": base_json(footer.base), "chain": _chain(footer.chain),
+        "previous": footer.previous and {"base": base_json(footer.previous.base), "chain": _chain(footer.previous.chain)},
+        "stats": {name: getattr(footer.stats, name) for name in footer.stats.__slots__},
+        "znodeVersion": version, "extra": dict(footer.extra),
+    }  # fmt: skip
+
+
+def footer_lines(footer: Footer, version: int) -> list[tuple[str, str]]:
+    """(label, text) for people."""
+    stats = footer.stats
+    at_least = " (at least)" if footer.state == "open" else ""
+    lines = [
+        ("state", f"{footer.state}, znode version {version}"),
+        ("owner", f"epoch {footer.epoch}, {footer.writer}, write {footer.write}"),
+        ("generation", str(footer.generation)),
+        ("mark-delete", f"{footer.mark_delete}{at_least}"),
+        ("base", base_text(footer.base)),
+        ("chain", _chain_text(footer.chain)),
+    ]
+    if footer.previous is not None:
+        lines.append(("previous", f"{base_text(footer.previous.base)}; chain {_chain_text(footer.previous.chain)}"))
+    lines.append(
+        ("stats", f"{stats.ledgers:,} ledgers, span {stats.span:,}, {stats.holes:,} holes in {stats.runs:,} runs, "
+         f"{stats.partial_batches:,} partial batches, {stats.delta_bytes:,} bytes of deltas")
+    )  # fmt: skip
+    if footer.extra:
+        lines.append(("unknown keys", ", ".join(sorted(footer.extra))))
+    return lines
+
+
+def _chain_text(chain: tuple[ChainLedger, ...]) -> str:
+    return ", ".join(f"{c.ledger} (to {'open end' if c.last_entry is None else c.last_entry})" for c in chain) or "none"

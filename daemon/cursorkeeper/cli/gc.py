@@ -1,0 +1,73 @@
+"""`cursorkeeper gc`: ledgers that no footer names and none can name any more. The judgement is in `runtime.gc`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from cursorkeeper.cli import connect, options
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.output import Bar, json_line
+from cursorkeeper.cli.problems import NO
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime.gc import GcReport, collect
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """A ledger that may go."""
+
+    ledger: int
+    cursor: CursorName
+
+
+async def sweep(ports: Ports, bar: Bar, *, dry_run: bool) -> tuple[GcReport, list[Garbage]]:
+    """One pass. Raises GatewayError, ZooKeeperError."""
+    found: list[Garbage] = []
+
+    def garbage(ledger: int, cursor: CursorName) -> None:
+        found.append(Garbage(ledger, cursor))
+        bar.advance()
+
+    return await collect(ports.ledgers, ports.footers, dry_run=dry_run, on_garbage=garbage), found
+
+
+def gc(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which ledgers would be deleted.")] = False,
+    zookeeper: options.Zookeeper = None,
+    gateway: options.Gateway = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Delete cursor ledgers that no footer names and none can name any more.
+
+    A ledger goes only if its cursor has a footer, which does not name it and whose epoch is beyond the ledger's (or equal
+    and closed). Without a footer, or with an unreadable one, nothing is touched: age proves nothing. The daemon does the
+    same every `gc_interval_s`.
+    """
+    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
+
+    async def work() -> tuple[GcReport, list[Garbage]]:
+        async with connect.ports(settings, "reader" if dry_run else "writer") as ports:
+            with Bar("looking for ledgers without an owner") as bar:
+                return await sweep(ports, bar, dry_run=dry_run)
+
+    report, found = asyncio.run(work())
+    if as_json:
+        garbage = [{"ledger": g.ledger, "cursor": g.cursor.display} for g in found]
+        json_line({**report.as_fields(), "dryRun": dry_run, "ledgers": garbage})
+    else:
+        for g in found:
+            typer.echo(f"{'would delete' if dry_run else 'garbage'}: ledger {g.ledger} of {g.cursor}")
+        typer.echo(
+            f"{report.named} named, {report.may_be_named} may be named yet, {report.unknown} of unknown cursors, "
+            f"{report.garbage} garbage, {report.deleted} deleted, {report.failed} not deleted"
+        )
+    if report.failed:
+        typer.echo("What to do: run it again when every bookie is back", err=True)
+        raise typer.Exit(NO)

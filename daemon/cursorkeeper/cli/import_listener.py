@@ -1,0 +1,84 @@
+"""What an import hears of its cursor, and a telemetry that keeps quiet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from cursorkeeper.cli.problems import NO, CommandError
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core.machine import CursorMachine
+
+
+class ImportListener:
+    """A listener whose `changed` is set at every word."""
+
+    def __init__(self) -> None:
+        self.machine: CursorMachine | None = None
+        self.durable = 0
+        self.paused = ""
+        self.ended = ""
+        """closed, deleted, deposed or refused; empty while it lives."""
+        self._refusal = ("", "")
+        self.changed = asyncio.Event()
+
+    def error(self, cursor: str, again: str) -> CommandError:
+        """Why it ended before its time."""
+        if self.ended == "refused":
+            return CommandError(f"{cursor}: {self._refusal[0]}", self._refusal[1], NO)
+        if self.ended == "deposed":
+            return CommandError(f"{cursor} was taken over while it was imported", f"stop its source, then {again}", NO)
+        return CommandError(f"{cursor} was {self.ended} while it was imported", again, NO)
+
+    def _end(self, how: str) -> None:
+        self.ended = how
+        self.changed.set()
+
+    def on_state(self, machine: CursorMachine) -> None:
+        """It is ours."""
+        self.machine = machine
+        self.changed.set()
+
+    def on_confirm(self, confirm: fx.Confirm) -> None:
+        """Durable up to a seq."""
+        self.durable = confirm.seq
+        self.changed.set()
+
+    def on_reset_done(self, done: fx.ResetDone) -> None:
+        """Nobody resets."""
+
+    def on_pause(self, reason: str) -> None:
+        """It waits for BookKeeper or ZooKeeper."""
+        self.paused = reason
+
+    def on_resume(self) -> None:
+        """It goes on."""
+        self.paused = ""
+        self.changed.set()
+
+    def on_refused(self, code: str, message: str, remedy: str) -> None:
+        """It cannot be."""
+        self._refusal = (f"{message} ({code})", remedy)
+        self._end("refused")
+
+    def on_deposed(self, epoch: int) -> None:
+        """Somebody claimed it."""
+        self._end("deposed")
+
+    def on_closed(self) -> None:
+        """As it should end."""
+        self._end("closed")
+
+    def on_deleted(self) -> None:
+        """As the old one should end."""
+        self._end("deleted")
+
+
+class QuietTelemetry:
+    """Numbers nobody asks for."""
+
+    def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
+        """Nothing."""
+
+    def log(self, event: str, **fields: Any) -> None:
+        """Nothing: what matters reaches the listener."""

@@ -1,0 +1,160 @@
+"""`cursorkeeper inspect`: one cursor's footer, its ledgers and every record, without claiming or fencing anything."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+from cursorkeeper.cli import connect, cursor_name, options, reading
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.footer_view import footer_json, footer_lines
+from cursorkeeper.cli.output import Bar, console, json_line, table
+from cursorkeeper.cli.problems import NO
+from cursorkeeper.cli.reading import End
+from cursorkeeper.cli.record_view import COLUMNS, NUMBERS, view
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.footer import Footer, SnapshotBase
+from cursorkeeper.core.names import CursorName
+from cursorkeeper_clients.zookeeper import errors as zk
+
+PAGE_ROWS = 1_000
+"""Records per table: a long chain is shown as it is read."""
+RAW_BYTES_MAX = 2_000
+
+
+async def show(ports: Ports, name: CursorName, root: str, bar: Bar, *, records: bool, as_json: bool) -> int:
+    """Prints everything; returns how many records are bad. Raises CommandError, DamageError."""
+    try:
+        footer, version = await reading.read_footer(ports.footers, name)
+    except DamageError:
+        await _show_raw(ports, name.path(root), as_json=as_json)
+        raise
+    ends = await reading.ends_of(ports.ledgers, footer, missing_ok=True)
+    _show_footer(name, footer, version, ends, as_json=as_json)
+    if not records:
+        return 0
+    bar.grow(sum(end.last_entry + 1 for end in ends.values()))
+    bad = sum(end.info is None for end in ends.values())
+    for ledger, end in ends.items():
+        bad += await _show_records(ports, name, ledger, end, bar, as_json=as_json)
+    return bad
+
+
+def _show_footer(name: CursorName, footer: Footer, version: int, ends: dict[int, End], *, as_json: bool) -> None:
+    if as_json:
+        json_line({"type": "footer", "cursor": name.display, **footer_json(footer, version)})
+        for ledger, end in ends.items():
+            json_line({"type": "ledger", "ledger": ledger, "roles": roles(footer, ledger), **_ledger_json(end)})
+        return
+    out = console()
+    out.print(f"[bold]{name.display}[/bold]", markup=True)
+    for label, text in footer_lines(footer, version):
+        out.print(f"  {label:<13} {text}", markup=False)
+    if ends:
+        made = table("", ("ledger", "named as", "last entry", "state", "bytes", "quorums"), right=("ledger", "last entry", "bytes"))
+        made.title = None
+        for ledger, end in ends.items():
+            info = end.info
+            if info is None:
+                made.add_row(str(ledger), ", ".join(roles(footer, ledger)), "", "MISSING", "", "")
+                continue
+            last = str(end.last_entry) if end.is_final else f"{end.last_entry} or more"
+            quorums = f"{info.ensemble}/{info.write_quorum}/{info.ack_quorum} {info.digest.name}"
+            made.add_row(str(ledger), ", ".join(roles(footer, ledger)), last, info.state.name, f"{info.length:,}", quorums)
+        out.print()
+        out.print(made)
+
+
+def roles(footer: Footer, ledger: int) -> list[str]:
+    """What a ledger is to the footer."""
+    found = []
+    if isinstance(footer.base, SnapshotBase) and footer.base.ledger == ledger:
+        found.append("base")
+    if any(c.ledger == ledger for c in footer.chain):
+        found.append("chain")
+    previous = footer.previous
+    if previous is not None:
+        if isinstance(previous.base, SnapshotBase) and previous.base.ledger == ledger:
+            found.append("previous base")
+        if any(c.ledger == ledger for c in previous.chain):
+            found.append("previous chain")
+    return found
+
+
+def _ledger_json(end: End) -> dict[str, Any]:
+    info = end.info
+    if info is None:
+        return {"state": "MISSING", "ok": False}
+    return {
+        "lastEntry": end.last_entry, "atLeast": not end.is_final, "state": info.state.name, "length": info.length,
+        "ensemble": info.ensemble, "writeQuorum": info.write_quorum, "ackQuorum": info.ack_quorum, "digest": info.digest.name,
+        "customMetadata": {k: v.decode(errors="replace") for k, v in info.custom_metadata.items()},
+    }  # fmt: skip
+
+
+async def _show_records(ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool) -> int:
+    out = console()
+    bad, rows = 0, 0
+    page = table("", COLUMNS, right=NUMBERS)
+    async for entry, payload in reading.entries(ports.ledgers, ledger, end.last_entry, say=bar.say):
+        shown = view(ledger, entry, payload, name.record_hash)
+        bad += not shown.is_good
+        bar.advance()
+        if as_json:
+            json_line(shown.as_json())
+            continue
+        page.add_row(*shown.as_row())
+        rows += 1
+        if rows % PAGE_ROWS == 0:
+            out.print(page)
+            page = table("", COLUMNS, right=NUMBERS)
+    if not as_json and page.row_count:
+        page.title = None
+        out.print()
+        out.print(page)
+    return bad
+
+
+async def _show_raw(ports: Ports, path: str, *, as_json: bool) -> None:
+    """The bytes of a footer that cannot be read."""
+    try:
+        node = await ports.zookeeper.get(path)
+    except zk.ZooKeeperError:
+        return
+    text = node.data[:RAW_BYTES_MAX].decode(errors="backslashreplace")
+    if as_json:
+        json_line({"type": "raw", "path": path, "version": node.version, "bytes": len(node.data), "text": text})
+    else:
+        typer.echo(f"{path}, version {node.version}, {len(node.data)} bytes:\n{text}")
+
+
+def inspect(
+    cursor: Annotated[str, typer.Argument(help="'TOPIC|SUBSCRIPTION', or the topic alone.", metavar="CURSOR")],
+    subscription: Annotated[str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")] = None,
+    records: Annotated[bool, typer.Option("--records/--no-records", help="Read and check every record.")] = True,
+    zookeeper: options.Zookeeper = None,
+    gateway: options.Gateway = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show a cursor's footer, its ledgers, and every record with its sizes and whether its checksum is right.
+
+    Changes nothing: the ledgers are read without recovery, so an owner at work is not disturbed; of a ledger that is
+    still written, the newest entries may not be visible yet ("or more"). Exit code 1 if a record is bad.
+    """
+    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
+    name = cursor_name.parse(cursor, subscription)
+
+    async def work() -> int:
+        async with connect.ports(settings) as ports:
+            with Bar("reading records") as bar:
+                return await show(ports, name, settings.root, bar, records=records, as_json=as_json)
+
+    bad = asyncio.run(work())
+    if bad:
+        typer.echo(f"{bad} record(s) or ledgers are bad. What to do: `cursorkeeper verify` says what that means for the cursor", err=True)
+        raise typer.Exit(NO)

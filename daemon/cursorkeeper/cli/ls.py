@@ -1,0 +1,148 @@
+"""`cursorkeeper ls`: every cursor that has a footer, from ZooKeeper alone, in bulk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from cursorkeeper.cli import connect, options
+from cursorkeeper.cli.footer_view import base_kind
+from cursorkeeper.cli.output import Bar, console, json_line, table
+from cursorkeeper.cli.problems import NO
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
+
+TABLE_ROWS_MAX = 2_000
+"""A longer list is printed as it comes, in plain columns."""
+COLUMNS = ("cursor", "state", "epoch", "gen", "mark-delete", "base", "chain", "holes", "partials")
+NUMBERS = ("epoch", "gen", "chain", "holes", "partials")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One cursor. `footer` None: `problem` says why it cannot be read."""
+
+    name: CursorName
+    footer: Footer | None
+    problem: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """One line of `--json`."""
+        head = {"cursor": self.name.display, "topic": self.name.topic, "subscription": self.name.subscription}
+        f = self.footer
+        if f is None:
+            return {**head, "state": "damaged", "problem": self.problem}
+        return {
+            **head, "state": str(f.state), "epoch": f.epoch, "generation": f.generation, "writer": f.writer,
+            "markDelete": list(f.mark_delete), "base": base_kind(f.base), "chain": len(f.chain),
+            "previous": f.previous is not None, "holes": f.stats.holes, "span": f.stats.span,
+            "partialBatches": f.stats.partial_batches, "deltaBytes": f.stats.delta_bytes,
+        }  # fmt: skip
+
+    def as_row(self) -> list[str]:
+        """One line of the table."""
+        f = self.footer
+        if f is None:
+            return [self.name.display, "DAMAGED", "", "", "", "", "", "", ""]
+        return [
+            self.name.display, str(f.state), str(f.epoch), str(f.generation), str(f.mark_delete),
+            base_kind(f.base), str(len(f.chain)), f"{f.stats.holes:,}", f"{f.stats.partial_batches:,}",
+        ]  # fmt: skip
+
+
+async def list_cursors(footers: FooterStore, bar: Bar) -> AsyncIterator[Listed]:
+    """Every cursor, bucket by bucket. Raises ZooKeeperError."""
+    batch: list[CursorName] = []
+    async for name in footers.names():
+        batch.append(name)
+        if len(batch) == READ_BATCH:
+            async for item in _read(footers, batch, bar):
+                yield item
+            batch = []
+    async for item in _read(footers, batch, bar):
+        yield item
+
+
+async def _read(footers: FooterStore, names: list[CursorName], bar: Bar) -> AsyncIterator[Listed]:
+    bar.grow(len(names))
+    for name, footer in zip(names, await footers.read_many(names), strict=True):
+        if isinstance(footer, DamageError):
+            yield Listed(name, None, str(footer))
+        elif footer is not None:
+            yield Listed(name, footer)
+    bar.advance(len(names))
+
+
+async def show(footers: FooterStore, bar: Bar, *, as_json: bool, deleted: bool) -> int:
+    """Prints the list; returns the number of damaged footers."""
+    rows: list[Listed] = []
+    damaged: list[Listed] = []
+    streaming = False
+    async for item in list_cursors(footers, bar):
+        if item.footer is None:
+            damaged.append(item)
+        elif item.footer.state == "deleted" and not deleted:
+            continue
+        if as_json:
+            json_line(item.as_json())
+        elif streaming:
+            _plain(item)
+        else:
+            rows.append(item)
+            if len(rows) > TABLE_ROWS_MAX:
+                streaming = True
+                typer.echo("\t".join(COLUMNS))
+                for row in rows:
+                    _plain(row)
+    if not as_json and not streaming:
+        _table(rows)
+    for item in damaged:
+        typer.echo(f"{item.name}: {item.problem}", err=True)
+    return len(damaged)
+
+
+def _plain(item: Listed) -> None:
+    typer.echo("\t".join(item.as_row()))
+
+
+def _table(rows: list[Listed]) -> None:
+    if not rows:
+        typer.echo("no cursors")
+        return
+    made = table("", COLUMNS, right=NUMBERS)
+    made.title = None
+    for item in sorted(rows, key=lambda i: i.name.canonical):
+        made.add_row(*item.as_row())
+    console().print(made)
+
+
+def ls(
+    zookeeper: options.Zookeeper = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    deleted: bool = typer.Option(False, "--deleted", help="Tombstones of deleted cursors too."),
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """List every cursor with its footer: state, owner's epoch, mark-delete, base, chain, holes.
+
+    Reads ZooKeeper alone. The numbers are those of the moment a footer was written; of an open cursor `markDelete` is a
+    lower bound. A footer that cannot be read is listed as damaged, and the exit code is 1.
+    """
+    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, root=root)
+
+    async def work() -> int:
+        async with connect.zookeeper(settings) as keeper:
+            with Bar("reading footers") as bar:
+                return await show(connect.footer_store(keeper, settings), bar, as_json=as_json, deleted=deleted)
+
+    damaged = asyncio.run(work())
+    if damaged:
+        typer.echo(f"{damaged} footer(s) cannot be read. What to do: `cursorkeeper inspect` shows the bytes; restore the znode", err=True)
+        raise typer.Exit(NO)

@@ -1,0 +1,103 @@
+"""The entry point: which commands there are, and the one place where an error becomes a line and an exit code.
+
+Commands are loaded when they are called, so that `--help` needs neither grpc nor numpy. Exit codes of all commands:
+0 all is well; 1 the answer is no (damage, refused, not found, not everything closed); 2 settings or usage; 3 ZooKeeper,
+the gateway or a port is not to be had; 70 a bug.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+EPILOG = (
+    "Exit codes: 0 all is well, 1 the answer is no (damage, refused, not found), 2 settings or usage, "
+    "3 ZooKeeper, the gateway or a port is not to be had."
+)
+LAZY: dict[str, tuple[str, str]] = {
+    "run": ("cursorkeeper.cli.run:run", "Run the daemon."),
+    "demo": ("cursorkeeper.demo.command:demo", "Play the bad case on a real stack, with real kills."),
+    "ls": ("cursorkeeper.cli.ls:ls", "List every cursor, from ZooKeeper alone."),
+    "inspect": ("cursorkeeper.cli.inspect:inspect", "Show a cursor's footer, its ledgers and every record."),
+    "verify": ("cursorkeeper.cli.verify:verify", "Read everything of cursors and check it."),
+    "export": ("cursorkeeper.cli.export:export", "Write a cursor's state as JSON lines of ranges."),
+    "import": ("cursorkeeper.cli.restore:restore", "Make a cursor from exported JSON lines."),
+    "gc": ("cursorkeeper.cli.gc:gc", "Delete cursor ledgers that no footer can name any more."),
+}
+"""Command -> (where its function is, its line in the list)."""
+
+
+class LazyGroup(TyperGroup):
+    """Knows the commands by name and line; loads one when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """As typer's, with the real command in place of its stub."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        return name, stub if name is None else load(name), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; what it raises becomes a message with a remedy."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if isinstance(error, typer.Exit | typer.Abort | BrokenPipeError) or hasattr(error, "format_message") or is_debugging(ctx):
+                raise
+            from cursorkeeper.cli.problems import explain
+
+            problem = explain(error)
+            problem.show()
+            raise typer.Exit(problem.exit_code) from error
+
+
+def load(name: str) -> Any:
+    """The real command."""
+    module, _, function = LAZY[name][0].partition(":")
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+    single.command(name)(getattr(import_module(module), function))
+    return typer.main.get_command(single)
+
+
+def is_debugging(ctx: Any) -> bool:
+    """Whether `--debug` was given, to the program or to the command."""
+    return bool(ctx.find_root().meta.get("cursorkeeper.debug"))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"cursorkeeper {version('cursorkeeper')}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich", epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+
+@app.callback()
+def program(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """CursorKeeper: durable, incremental acknowledgement state for Apache Pulsar subscriptions."""
+
+
+def _stub() -> None:
+    """Never called: `LazyGroup` puts the real command in its place."""
+
+
+for _name, (_where, _line) in LAZY.items():
+    app.command(_name, help=_line)(_stub)
+
+
+def main() -> None:
+    """Entry point of the distribution."""
+    app(prog_name="cursorkeeper")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Reading one cursor without claiming it: its footer, the ends of its ledgers, its entries, its state.
+
+Never fences: an open ledger is read up to the last add confirmed that a reader may see, which is "at least" (the newest
+entries may be missing). What may succeed later is retried for `WAIT_S` and then told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import ENTRY_ID_MAX
+from cursorkeeper.runtime.chain import ChainReader
+from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper_clients.bookkeeper import errors as bk
+from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
+
+WAIT_S = 30.0
+READ_BYTES = 4 << 20
+MOVED_MAX = 5
+"""How often a footer may change under a reader before it gives up."""
+
+T = TypeVar("T")
+
+
+class Moved(Exception):
+    """A ledger is gone that the footer named: the footer may have moved on meanwhile."""
+
+    def __init__(self, ledger: int) -> None:
+        super().__init__(f"ledger {ledger} does not exist")
+        self.ledger = ledger
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a ledger ends. `is_final` False: it is being written, or was not recovered yet. `info` None: it is gone."""
+
+    last_entry: int
+    is_final: bool
+    info: LedgerInfo | None
+
+
+async def read_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, int]:
+    """Footer and znode version. Raises CommandError, DamageError."""
+    answer = await footers.read(name, 0, sync=True)
+    match answer:
+        case ev.FooterRead(footer=None):
+            raise NotFound(f"{name}: there is no such cursor", "`cursorkeeper ls` lists them; check --zookeeper and --root")
+        case ev.FooterRead(footer=footer, version=version) if footer is not None:
+            return footer, version
+        case ev.FooterUnreadable(reason=reason, too_new=too_new):
+            raise (TooNewError if too_new else DamageError)(f"{name}: {reason}")
+    assert isinstance(answer, ev.FooterReadFailed)
+    raise CommandError(f"{name}: its footer cannot be read: {answer.reason}", "check ZooKeeper, then run it again", AWAY)
+
+
+async def live_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, int]:
+    """As `read_footer`; a tombstone counts as absent."""
+    footer, version = await read_footer(footers, name)
+    if footer.state is FooterState.DELETED:
+        raise NotFound(f"{name}: this cursor was deleted", "`cursorkeeper ls --deleted` lists tombstones")
+    return footer, version
+
+
+async def steadily(footers: FooterStore, name: CursorName, work: Callable[[Footer, int], Awaitable[T]]) -> T:
+    """`work(footer, version)`; again with the new footer if it moved on meanwhile. Raises CommandError, what `work` raises."""
+    for _ in range(MOVED_MAX):
+        footer, version = await live_footer(footers, name)
+        try:
+            return await work(footer, version)
+        except Moved as e:
+            now, _ = await live_footer(footers, name)
+            if now.is_same_write(footer):
+                raise CommandError(
+                    f"{name}: {e}, and the footer names it",
+                    "find out who deleted it (the footer shows which snapshot needs it: `cursorkeeper inspect --no-records`); "
+                    "unless only the previous snapshot needs it, a cursor opened now is refused",
+                    NO,
+                ) from e
+    raise CommandError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", AWAY)
+
+
+async def ends_of(ledgers: LedgerStore, footer: Footer, *, missing_ok: bool = False) -> dict[int, End]:
+    """Of every ledger that the footer names, ascending. Raises Moved (unless `missing_ok`), GatewayError."""
+    known = {c.ledger: c.last_entry for c in footer.chain if c.last_entry is not None}
+    if footer.previous is not None:
+        known |= {c.ledger: c.last_entry for c in footer.previous.chain if c.last_entry is not None}
+    found = {}
+    for ledger in sorted(footer.named_ledgers()):
+        try:
+            info = await ledgers.metadata(ledger)
+            if ledger in known:
+                found[ledger] = End(known[ledger], True, info)
+            elif info.state is LedgerState.CLOSED:
+                found[ledger] = End(info.last_entry, True, info)
+            else:
+                found[ledger] = End(await _last_confirmed(ledgers, ledger), False, info)
+        except bk.NoSuchLedger as e:
+            if not missing_ok:
+                raise Moved(ledger) from e
+            found[ledger] = End(-1, True, None)
+    return found
+
+
+async def _last_confirmed(ledgers: LedgerStore, ledger: int) -> int:
+    """A read beyond every entry answers with the last add confirmed alone."""
+    async for chunk in ledgers.read(ledger, ENTRY_ID_MAX, ENTRY_ID_MAX):
+        return chunk.last_add_confirmed
+    return -1
+
+
+def pinned(footer: Footer, ends: dict[int, End]) -> Footer:
+    """The footer with every end filled in, so that each read of it reads the same entries."""
+    for ledger, end in ends.items():
+        footer = footer.with_last_entry(ledger, end.last_entry)
+    return footer
+
+
+def is_at_least(footer: Footer, ends: dict[int, End]) -> bool:
+    """Whether the state may be more than what is read."""
+    return footer.state is FooterState.OPEN and any(not end.is_final for end in ends.values())
+
+
+async def entries(
+    ledgers: LedgerStore, ledger: int, last: int, *, say: Callable[[str], None] = lambda _why: None, wait_s: float = WAIT_S
+) -> AsyncIterator[tuple[int, bytes | bk.GatewayError]]:
+    """Every entry 0..last: its bytes, or why BookKeeper will not give it. Ends early where the ledger does.
+
+    Raises Moved, CommandError.
+    """
+    at, waiting_since, delay_s = 0, None, 0.05
+    while at <= last:
+        try:
+            came = False
+            async for chunk in ledgers.read(ledger, at, last, max_bytes=READ_BYTES):
+                for payload in chunk.payloads:
+                    came, waiting_since, delay_s = True, None, 0.05
+                    yield at, payload
+                    at += 1
+            if not came or at <= last:
+                return
+        except bk.NoSuchLedger as e:
+            raise Moved(ledger) from e
+        except bk.GatewayRefused as e:
+            # somewhere in the range: everything before it came already, or is read one by one now
+            async for entry, payload_or_error in _one(ledgers, ledger, at, e):
+                yield entry, payload_or_error
+            at += 1
+        except bk.GatewayError as e:
+            now = time.monotonic()
+            waiting_since = now if waiting_since is None else waiting_since
+            if now - waiting_since >= wait_s:
+                raise _waited(ledger, str(e), wait_s) from e
+            say(f"waiting for BookKeeper: {e.reason}")
+            await asyncio.sleep(delay_s)
+            delay_s = min(2.0, delay_s * 2)
+
+
+async def _one(ledgers: LedgerStore, ledger: int, entry: int, error: bk.GatewayError) -> AsyncIterator[tuple[int, bytes | bk.GatewayError]]:
+    try:
+        async for chunk in ledgers.read(ledger, entry, entry, max_bytes=READ_BYTES):
+            for payload in chunk.payloads:
+                yield entry, payload
+                return
+    except bk.GatewayRefused as e:
+        error = e
+    yield entry, error
+
+
+def _waited(ledger: int, why: str, wait_s: float) -> CommandError:
+    return CommandError(
+        f"ledger {ledger} cannot be read for {wait_s:.0f} s now: {why}",
+        "start the missing bookies and run it again; this is not damage",
+        AWAY,
+    )
+
+
+async def replay(
+    ledgers: LedgerStore, name: CursorName, footer: Footer, *, count: Callable[[int], None] = lambda _n: None, wait_s: float = WAIT_S
+) -> ev.ChainRead | ev.ChainDamaged:
+    """What a recovery would find, of a pinned footer. Raises Moved, CommandError."""
+    since: list[float] = []
+
+    def waiting(why: str) -> None:
+        if not why:
+            since.clear()
+            return
+        since.append(time.monotonic())
+        if since[-1] - since[0] >= wait_s:
+            raise CommandError(why, "start the missing bookies and run it again; this is not damage", AWAY)
+
+    answer = await ChainReader(name, ledgers, waiting, count).read(0, footer)
+    if isinstance(answer, ev.ChainMissing):
+        raise Moved(answer.ledger)
+    assert isinstance(answer, ev.ChainRead | ev.ChainDamaged)
+    return answer
+
+
+def from_previous(footer: Footer) -> Footer | None:
+    """The same cursor read from its previous snapshot: previous.base + previous.chain + chain."""
+    if footer.previous is None:
+        return None
+    known = {c.ledger for c in footer.previous.chain}
+    chain = footer.previous.chain + tuple(c for c in footer.chain if c.ledger not in known)
+    return replace(footer, base=footer.previous.base, chain=chain, previous=None)

@@ -1,0 +1,72 @@
+"""`cursorkeeper import`: a cursor from exported JSON lines, through the commit protocol. See `importing`."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from cursorkeeper.cli import connect, cursor_name, options
+from cursorkeeper.cli.importing import Imported, Plan, run_import, scan
+from cursorkeeper.cli.output import Bar, json_line
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[Path]:
+    """The file; standard input is kept in a temporary one, because it is read twice."""
+    if str(file) != "-":
+        yield file
+        return
+    with tempfile.NamedTemporaryFile(prefix="cursorkeeper-import-") as spool:
+        shutil.copyfileobj(sys.stdin.buffer, spool)
+        spool.flush()
+        yield Path(spool.name)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="What `cursorkeeper export` wrote; - for standard input.")],
+    cursor: Annotated[str | None, typer.Option(help="Under this name, 'TOPIC|SUBSCRIPTION'; default: the name in the file.")] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="If the cursor exists: take it over, delete it, and make it anew from the file.")
+    ] = False,
+    zookeeper: options.Zookeeper = None,
+    gateway: options.Gateway = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Make a cursor from an export: it is claimed, its acks are made durable and confirmed, and it is closed.
+
+    The file is checked as a whole before anything is written. An existing cursor is refused without --replace. With it,
+    whoever has the cursor open is deposed, the old state is deleted (its epoch and generation go on growing), and the
+    state of the file is written: acks that are not in the file will be delivered again.
+    """
+    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
+    name = None if cursor is None else cursor_name.parse(cursor)
+
+    async def work(plan: Plan) -> Imported:
+        async with connect.ports(settings, "writer") as ports:
+            with Bar("importing", plan.lines) as bar:
+                return await run_import(ports, settings, plan, bar, replace=replace)
+
+    with readable(file) as source:
+        with Bar("checking the file") as bar:
+            plan = scan(source, str(file), name, bar)
+        done = asyncio.run(work(plan))
+    if as_json:
+        json_line(done.as_json())
+        return
+    typer.echo(
+        f"{done.cursor}: epoch {done.epoch}, generation {done.generation}, mark-delete {done.mark_delete[0]}:{done.mark_delete[1]}, "
+        f"{done.acked:,} acked, {done.partials:,} partial batches{' (replaced)' if done.replaced else ''}"
+    )
+    if plan.header.at_least:
+        typer.echo("the export was of an open cursor: acks that were newer than it will be delivered again", err=True)

@@ -1,0 +1,160 @@
+"""`cursorkeeper run`: the daemon. Its flags are made from `Settings`, one per field, with the field's own words."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+from cursorkeeper.cli import connect, options
+from cursorkeeper.cli.problems import USAGE, CommandError
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load
+
+HELP = f"""Run the daemon until SIGTERM or SIGINT; then every cursor is flushed and closed.
+
+Later sources win: defaults, --broker-conf, --config, environment ({ENVIRONMENT_PREFIX} + the name in upper case, as in
+{ENVIRONMENT_PREFIX}ZOOKEEPER), flags. One JSON line on standard output says when it is ready; the log is JSON on standard error.
+
+Exit codes: 0 stopped, all cursors closed; 1 stopped before some cursors were closed (what they confirmed is durable);
+2 settings; 3 it cannot start.
+"""
+
+
+def serve(*, config: Path | None, broker_conf: Path | None, parent_pid: int, flags: dict[str, Any]) -> int:
+    """Loads the settings and runs; returns the exit code. Raises SettingsError, StartError."""
+    settings = load(file=config, broker_conf=broker_conf, flags=flags)
+    check(settings)
+    from cursorkeeper import app
+    from cursorkeeper.telemetry import logs
+
+    logs.configure(settings.log_level)
+    with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
+        return runner.run(app.run(settings, parent_pid=parent_pid))
+
+
+def check(settings: Settings) -> None:
+    """What would otherwise fail in the middle of the start. Raises SettingsError."""
+    connect.zookeeper_settings(settings)
+    connect.gateway_settings(settings, "writer")
+    for name in ("listen", "metrics_listen"):
+        address = getattr(settings, name)
+        host, colon, port = address.rpartition(":")
+        if (address or name == "listen") and not (host and colon and port.isdecimal() and int(port) < 65_536):
+            raise SettingsError(f"{name} = {address!r} is not an address. What to do: write host:port")
+
+
+def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if not settings.uvloop:
+        return None
+    try:
+        uvloop = import_module("uvloop")
+    except ImportError:
+        typer.echo("uvloop is not installed: going on with asyncio's own loop (pip install uvloop)", err=True)
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+# ---- flags from the settings
+
+
+def panels_and_docs() -> tuple[dict[str, str], dict[str, str]]:
+    """(setting -> the comment above its group, setting -> the string below it), from the source of `Settings`."""
+    source = inspect.getsource(Settings)
+    lines = source.splitlines()
+    body = ast.parse(source).body[0]
+    assert isinstance(body, ast.ClassDef)
+    comments = {n: text.strip("# ") for n, text in enumerate((x.strip() for x in lines), start=1) if text.startswith("# ")}
+    panels: dict[str, str] = {}
+    for node in _fields(body):
+        above = [n for n in comments if n < node.lineno]
+        panels[node.target.id] = comments[max(above)].split(":")[0] if above else "settings"  # type: ignore[union-attr]
+    return panels, _docs(body) | {k: v for k, v in _docs_of(Limits).items() if k not in _docs(body)}
+
+
+def _fields(body: ast.ClassDef) -> Iterator[ast.AnnAssign]:
+    for node in body.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node
+
+
+def _docs(body: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for node, following in zip(body.body, body.body[1:], strict=False):
+        is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant) and isinstance(following.value.value, str)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and is_text:
+            found[node.target.id] = " ".join(following.value.value.split())  # type: ignore[attr-defined]
+    return found
+
+
+def _docs_of(kind: type) -> dict[str, str]:
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return _docs(body)
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _setting_parameters() -> Iterator[inspect.Parameter]:
+    panels, docs = panels_and_docs()
+    defaults = Settings()
+    for name, kind in get_type_hints(Settings).items():
+        flag = f"--{name.replace('_', '-')}"
+        default = getattr(defaults, name)
+        shown = {"": "none", True: "yes", False: "no"}.get(default, default) if isinstance(default, str | bool) else default or "none"
+        text = f"{docs.get(name, '')} (default: {shown})".strip()
+        names = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag, "--source") if name == "sources" else (flag,)
+        metavar = None if kind is bool else {"int": "NUMBER", "float": "NUMBER"}.get(getattr(kind, "__name__", ""), "TEXT")
+        option = typer.Option(*names, help=text, rich_help_panel=f"Settings: {panels[name]}", metavar=metavar, show_default=False)
+        yield _parameter(name, Annotated[kind | None, option])
+
+
+def _run(**given: Any) -> None:
+    own = {name: given.pop(name) for name in ("config", "broker_conf", "parent_pid", "debug")}
+    if own["parent_pid"] is not None and own["parent_pid"] < 0:
+        raise CommandError(f"--parent-pid {own['parent_pid']} is no process id", "give the id of a running process", USAGE)
+    flags = {name: value for name, value in given.items() if value is not None and value != []}
+    code = serve(config=own["config"], broker_conf=own["broker_conf"], parent_pid=own["parent_pid"] or 0, flags=flags)
+    if code:
+        raise typer.Exit(code)
+
+
+def _command() -> Callable[..., None]:
+    """`_run` with the signature that typer reads."""
+
+    def run(**given: Any) -> None:
+        _run(**given)
+
+    parent = typer.Option("--parent-pid", help="Stop when this process is gone.", metavar="PID")
+    parameters = [
+        _parameter("config", Annotated[Path | None, typer.Option("--config", "-c", help="Settings, TOML.", metavar="FILE.toml")]),
+        _parameter(
+            "broker_conf",
+            Annotated[
+                Path | None,
+                typer.Option(
+                    "--broker-conf",
+                    metavar="FILE",
+                    help="Take ZooKeeper's address, quorums, digest and limits from a Pulsar broker.conf.",
+                ),
+            ],
+        ),
+        _parameter("parent_pid", Annotated[int | None, parent]),
+        inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=options.Debug),
+        *_setting_parameters(),
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__doc__ = HELP
+    return run
+
+
+run = _command()

@@ -1,0 +1,128 @@
+"""`cursorkeeper verify`: reads everything of cursors and says whether it can be trusted. See `checking`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import typer
+from cursorkeeper.cli import connect, cursor_name, options
+from cursorkeeper.cli.checking import Progress, Report, check
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.output import Bar, json_line
+from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound, explain
+from cursorkeeper.core.errors import CursorKeeperError
+from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
+
+
+async def every_cursor(footers: FooterStore) -> AsyncIterator[CursorName]:
+    """All that are not deleted; damaged footers too."""
+    batch: list[CursorName] = []
+    async for name in footers.names():
+        batch.append(name)
+        if len(batch) == READ_BATCH:
+            for kept in await _not_deleted(footers, batch):
+                yield kept
+            batch = []
+    for kept in await _not_deleted(footers, batch):
+        yield kept
+
+
+async def _not_deleted(footers: FooterStore, names: list[CursorName]) -> list[CursorName]:
+    found = await footers.read_many(names)
+    is_gone = [f is None or (isinstance(f, Footer) and f.state is FooterState.DELETED) for f in found]
+    return [n for n, gone in zip(names, is_gone, strict=True) if not gone]
+
+
+async def verify_one(ports: Ports, name: CursorName, bar: Bar) -> Report:
+    """A report, also of a footer that cannot be read. Raises CommandError when something outside is away."""
+    try:
+        return await check(ports.footers, ports.ledgers, name, Progress(bar.grow, bar.advance, bar.say))
+    except NotFound:
+        raise
+    except (CursorKeeperError, CommandError) as e:
+        problem = explain(e)
+        if problem.exit_code == AWAY:
+            raise
+        report = Report(name.display)
+        report.found(problem.message.removeprefix(f"{name}: "))
+        report.remedy = problem.remedy
+        return report
+
+
+def show(report: Report) -> None:
+    """For people."""
+    if report.is_good:
+        t = report.totals
+        assert t is not None
+        more = " at least: it is open" if report.at_least else ""
+        older = {"same": ", the previous snapshot gives the same state"}.get(report.previous, "")
+        typer.echo(
+            f"ok      {report.cursor}{more}: {report.records:,} records, {report.stored_bytes:,} bytes in {report.ledgers} ledgers; "
+            f"{t.acked:,} acked above {report.mark_delete_text}, {t.holes:,} holes, {t.partials:,} partial batches{older}"
+        )
+        return
+    typer.echo(f"DAMAGED {report.cursor}: {report.findings_count} finding(s) in {report.records:,} records")
+    for finding in report.findings:
+        typer.echo(f"        {finding}")
+    if report.findings_count > len(report.findings):
+        typer.echo(f"        ... and {report.findings_count - len(report.findings)} more")
+    typer.echo(f"        What to do: {report.remedy}")
+
+
+async def verify_all(ports: Ports, names: AsyncIterator[CursorName], bar: Bar, *, as_json: bool, every: bool = False) -> tuple[int, int]:
+    """(cursors, damaged ones); each is shown when it is done. `every`: one that was deleted meanwhile is left out."""
+    count = damaged = 0
+    async for name in names:
+        try:
+            report = await verify_one(ports, name, bar)
+        except NotFound:
+            if every:
+                continue
+            raise
+        count += 1
+        damaged += not report.is_good
+        json_line(report.as_json()) if as_json else show(report)
+    return count, damaged
+
+
+async def _given(names: list[CursorName]) -> AsyncIterator[CursorName]:
+    for name in names:
+        yield name
+
+
+def verify(
+    cursors: Annotated[list[str] | None, typer.Argument(help="'TOPIC|SUBSCRIPTION', any number.", metavar="CURSOR...")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every cursor.")] = False,
+    zookeeper: options.Zookeeper = None,
+    gateway: options.Gateway = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Read everything of cursors: every checksum, the snapshot, and the same state from every older snapshot still kept.
+
+    Changes nothing and disturbs no owner. Of an open cursor the last ledger is read as far as a reader may see, so its
+    numbers are "at least". Exit code 1 on damage, with ledger, entry, and what to do.
+    """
+    if bool(cursors) == every:
+        raise CommandError("nothing to verify" if not every else "cursors and --all", "name cursors, or say --all", USAGE)
+    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
+    names = [cursor_name.parse(c) for c in cursors or []]
+
+    async def work() -> tuple[int, int]:
+        async with connect.ports(settings) as ports:
+            with Bar("reading records") as bar:
+                wanted = every_cursor(ports.footers) if every else _given(names)
+                return await verify_all(ports, wanted, bar, as_json=as_json, every=every)
+
+    count, damaged = asyncio.run(work())
+    if not as_json and count != 1:
+        typer.echo(f"{count} cursor(s), {damaged} damaged")
+    if damaged:
+        raise typer.Exit(NO)
