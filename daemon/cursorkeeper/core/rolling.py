@@ -53,8 +53,7 @@ def drive(m: CursorMachine, now: float) -> None:
                 leave_planned(m)
         case WriterPhase.FAILED:
             if m.commit.outstanding is None and w.retry_at_s is None:
-                w.phase, w.token = WriterPhase.CHECKING, m.token()
-                m.emit(fx.ReadFooter(w.token, sync=False))
+                _check(m)
         case _:
             pass
     if w.phase is WriterPhase.DRAINING:
@@ -175,8 +174,21 @@ def check_failed(m: CursorMachine, reason: str, now: float) -> None:
     _back_off(m, now)
 
 
+def _check(m: CursorMachine) -> None:
+    m.writer.phase, m.writer.token = WriterPhase.CHECKING, m.token()
+    m.emit(fx.ReadFooter(m.writer.token, sync=m.writer.missing))
+
+
 def recover_own(m: CursorMachine) -> None:
-    """The footer is still ours: recovery decides what the ledger holds."""
+    """The footer is still ours: recovery decides what the ledger holds; one that is gone all the same is nothing to go on from."""
+    assert m.writer.current is not None
+    if m.writer.missing:
+        m.refuse(
+            Refusal.DAMAGED,
+            f"ledger {m.writer.current.ledger} was deleted under its owner",
+            "find out who deleted it; open the cursor again afterwards",
+        )
+        return
     _recover(m)
 
 
@@ -209,16 +221,14 @@ def abandon(m: CursorMachine) -> None:
 
 
 def on_ledger_end_failed(m: CursorMachine, event: ev.LedgerEndFailed, now: float) -> None:
-    """Recovery is retried for ever; a ledger that is gone although the footer names it is nothing to go on from."""
+    """Recovery is retried for ever. A named ledger that is gone: a new owner may have replaced it, so the footer is asked
+    after a sync (COMMIT rule 6)."""
     w = m.writer
     if w.phase is not WriterPhase.ENDING or event.token != w.token or w.current is None:
         return
     if event.missing and w.current.named:
-        m.refuse(
-            Refusal.DAMAGED,
-            f"ledger {event.ledger} was deleted under its owner",
-            "find out who deleted it; open the cursor again afterwards",
-        )
+        w.missing = True
+        _check(m)
         return
     if event.missing:
         abandon(m)

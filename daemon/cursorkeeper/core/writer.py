@@ -64,6 +64,8 @@ class LedgerWriter:
     token: int = 0
     retry_at_s: float | None = None
     tries: int = 0
+    missing: bool = False
+    """The ledger is gone although the footer named it: the footer is read after a sync before anything is said."""
     trouble: str = ""
     """Why the last attempt failed; empty when all is well."""
     outbox: deque[tuple[int, Delta]] = field(default_factory=deque)
@@ -90,4 +92,4 @@ class LedgerWriter:
 
     def forget(self) -> None:
         """No ledger any more."""
-        self.phase, self.current, self.retry_at_s, self.tries = WriterPhase.IDLE, None, None, 0
+        self.phase, self.current, self.retry_at_s, self.tries, self.missing = WriterPhase.IDLE, None, None, 0, False
