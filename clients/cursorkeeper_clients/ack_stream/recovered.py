@@ -44,7 +44,7 @@ class RecoveredParts:
             epoch=self.epoch,
             generation=self.generation,
             mark_delete=mark_delete,
-            acked={ledger: bitmap for ledger, bitmap in sorted(self._acked.items()) if bitmap},
+            acked={ledger: above for ledger, bitmap in sorted(self._acked.items()) if (above := _above(ledger, bitmap, mark_delete))},
             partials={key: partial for key, partial in sorted(self._partials.items()) if self._remains(key, mark_delete)},
             layout=layout_of(end.layout),
             mark_delete_properties=dict(end.mark_delete_properties.values),
@@ -56,3 +56,12 @@ class RecoveredParts:
     def _remains(self, key: tuple[int, int], mark_delete: Position) -> bool:
         ledger, entry = key
         return key > mark_delete and entry not in self._acked.get(ledger, ()) and bool(self._partials[key].missing)
+
+
+def _above(ledger: int, acked: BitMap, mark_delete: Position) -> BitMap:
+    """What mark-delete does not say already; a keeper's slices may cover more."""
+    if ledger < mark_delete.ledger:
+        return BitMap()
+    if ledger == mark_delete.ledger and mark_delete.entry >= 0:
+        acked.remove_range(0, mark_delete.entry + 1)
+    return acked

@@ -6,6 +6,7 @@ Invariants: a part keeps its port and its folder over restarts; stopping goes in
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cursorkeeper_clients.stack.java_process import JavaProcess
@@ -54,8 +55,9 @@ class LocalCluster:
             self.zookeeper.start()
             self._init.start()
             self._init.stop()
-            for process in [*self.bookies, *self.gateways]:
-                process.start()
+            for alike in (self.bookies, self.gateways):
+                with ThreadPoolExecutor(max(len(alike), 1)) as threads:
+                    list(threads.map(JavaProcess.start, alike))
         except BaseException:
             self.kill()
             raise

@@ -249,7 +249,7 @@ def test_recovered_parts_join() -> None:
     part.partials.add(ledger_id=1, entry=8, batch_size=4, ack_set=[0b0001])  # acked as a whole: not partial
     parts.add(part)
     state = parts.end(pb.StateEnd(mark_delete=pb.Position(ledger=1, entry=5)))
-    assert {k: list(v) for k, v in state.acked.items()} == {1: [e for e in range(100) if e != 7], 2: list(range(10))}
+    assert {k: list(v) for k, v in state.acked.items()} == {1: [6, *range(8, 100)], 2: list(range(10))}
     assert {k: (p.batch_size, list(p.missing)) for k, p in state.partials.items()} == {(1, 7): (4, [1, 2])}
     assert state.is_acked(1, 8) and not state.is_acked(1, 7) and state.is_acked(1, 3) and not state.is_acked(3, 0)
 
@@ -259,3 +259,14 @@ async def test_busy_and_damaged_are_told_apart(session: SourceSession, fake_keep
     with pytest.raises(KeeperBusy) as caught:
         await session.open(topic, "s").wait_opened()
     assert caught.value.retry and not CursorDamaged.retry
+
+
+async def test_a_resuming_source_takes_its_cursor_from_a_stream_that_is_not_known_to_be_dead(
+    fake_keeper: FakeKeeper, handle: CursorHandle, topic: str
+) -> None:
+    """As after a half-open connection: the keeper still believes in the old handle."""
+    async with ResumingSource.dialling(fake_keeper.address, replace(SETTINGS, open_timeout_s=3.0), random.Random(1)) as source:
+        cursor = source.cursor(topic, "s", layout=OPEN)
+        async with asyncio.timeout(3):
+            await cursor.wait_durable(await cursor.send(acks(1)))
+        assert isinstance(handle.ended, CursorDeposed)

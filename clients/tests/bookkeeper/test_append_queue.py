@@ -88,6 +88,10 @@ def test_the_window_counts_queued_and_unanswered(loop: asyncio.AbstractEventLoop
     appends.queue.acknowledged(1, 0)
     assert appends.queue.room == (2, 30)
     assert appends.seen(1) == "d."
+    appends.add(1, 2, size=1)
+    appends.add(1, 3, size=1)
+    with pytest.raises(GatewayRetry, match="WINDOW_FULL"):
+        appends.add(1, 4, size=1)  # bytes would do, entries do not
 
 
 def test_acknowledgements_are_cumulative_and_never_ahead_of_what_was_sent(appends: Appends) -> None:

@@ -219,3 +219,30 @@ async def test_deleting_does_not_stop_a_writer_elsewhere(bookkeeper: FakeBookKee
     await gateway.append(ledger, 1, b"the bookies still take it")
     with pytest.raises(NoSuchLedger):
         await gateway.metadata(ledger)
+
+
+async def test_of_the_unacknowledged_tail_any_part_is_kept(bookkeeper: FakeBookKeeper) -> None:
+    ends = set()
+    for _ in range(60):
+        gateway = bookkeeper.gateway()
+        ledger = await ledger_of(gateway, 2)
+        bookkeeper.stall_acks()
+        tail = [gateway.append(ledger, entry, b"tail") for entry in (2, 3)]
+        await asyncio.sleep(0.001)
+        gateway.kill()
+        bookkeeper.stall_acks(False)
+        assert all(isinstance(r, GatewayRoll) for r in await asyncio.gather(*tail, return_exceptions=True))
+        ends.add((await bookkeeper.gateway().fence(ledger)).last_entry)
+    assert ends == {1, 2, 3}
+
+
+def test_slow_bookies_take_their_time() -> None:
+    async def main() -> float:
+        bookkeeper = FakeBookKeeper(random.Random(1))
+        gateway = bookkeeper.gateway()
+        ledger = await ledger_of(gateway, 1)
+        bookkeeper.faults.ack_delay_min_s = bookkeeper.faults.ack_delay_max_s = 3.0
+        await gateway.append(ledger, 1, b"x")
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == pytest.approx(3.0)
