@@ -6,7 +6,7 @@ Nothing is retried here: an unknown outcome is an event, and the machine repeats
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, RefusedError, TooNewError
@@ -16,6 +16,7 @@ from cursorkeeper.format import footer as codec
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper_clients.zookeeper import errors as zk_errors
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper_clients.zookeeper.values import WatchCallback
 
 ABSENT = -1
 READ_BATCH = 500
@@ -27,14 +28,14 @@ class FooterStore:
     def __init__(self, zookeeper: ZooKeeper, encode: EncodeSettings, *, root: str = ROOT, inline_max_bytes: int = 512 * 1024) -> None:
         self._zk, self._encode, self._root, self._inline_max = zookeeper, encode, root, inline_max_bytes
 
-    async def read(self, name: CursorName, token: int, *, sync: bool, watch: Callable[[], None] | None = None) -> ev.Event:
-        """FooterRead, FooterUnreadable or FooterReadFailed."""
+    async def read(self, name: CursorName, token: int, *, sync: bool, watch: WatchCallback | None = None) -> ev.Event:
+        """FooterRead, FooterUnreadable or FooterReadFailed. `watch`: the same function every time, or watches pile up."""
         path = name.path(self._root)
         try:
             if sync:
                 await self._zk.sync(path)
             try:
-                node = await self._zk.get(path, watch=None if watch is None else (lambda _fired: watch()))
+                node = await self._zk.get(path, watch=watch)
             except zk_errors.NoNode:
                 return ev.FooterRead(token, None, ABSENT)
         except zk_errors.ZooKeeperError as e:

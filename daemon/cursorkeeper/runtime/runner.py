@@ -74,7 +74,7 @@ class CursorRunner:
         self.shrunk_ledger = False
         self.waiting_for = ""
         self.on_ended: list[Callable[[CursorRunner], None]] = []
-        self._watched = False
+        self._stopped = False
 
     @property
     def name(self) -> CursorName:
@@ -107,9 +107,13 @@ class CursorRunner:
 
     # ---- the machine
 
+    def stop(self) -> None:
+        """The daemon is abandoned: answers that still come change nothing and cause nothing."""
+        self._stopped = True
+
     def dispatch(self, event: ev.Event) -> None:
         """One step. An exception here is a bug: it ends this cursor and no other."""
-        if self.machine.is_ended:
+        if self._stopped or self.machine.is_ended:
             return
         try:
             for effect in self.machine.step(event, self._services.clock()):

@@ -1,0 +1,44 @@
+"""Real systems for the stories: one embedded stack per module, and daemons as processes. Nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper_clients.stack import Standalone
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with Standalone(tmp_path_factory.mktemp("stack")) as running:
+        yield running
+
+
+class Daemons:
+    """Starts daemons; all of them are gone at the end of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._all = folder, list[DaemonProcess]()
+
+    async def start(self, gateway: str, zookeeper: str, *extra: str) -> DaemonProcess:
+        folder = self._folder / f"daemon-{len(self._all)}"
+        folder.mkdir()
+        daemon = DaemonProcess(folder, gateway, zookeeper, extra)
+        self._all.append(daemon)
+        await daemon.start()
+        return daemon
+
+    async def kill_all(self) -> None:
+        for daemon in self._all:
+            await daemon.kill()
+
+
+@pytest.fixture
+async def daemons(tmp_path: Path) -> AsyncIterator[Daemons]:
+    made = Daemons(tmp_path)
+    try:
+        yield made
+    finally:
+        await made.kill_all()

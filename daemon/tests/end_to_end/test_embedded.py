@@ -1,0 +1,125 @@
+"""Stories on the embedded stack: a real ZooKeeper, real bookies, real kills."""
+
+from __future__ import annotations
+
+import pytest
+from cursorkeeper_clients.ack_stream.resuming import ResumingSource
+from cursorkeeper_clients.ack_stream.source import SourceConnection, SourceServer
+from cursorkeeper_clients.ack_stream.values import Acks, LedgerAcks, Position
+from cursorkeeper_clients.stack import Standalone
+
+from daemon.tests.end_to_end.conftest import Daemons
+from daemon.tests.end_to_end.workload import LAYOUT, Driver, check, driving, recovered
+
+pytestmark = pytest.mark.jvm
+
+
+async def test_acks_survive_kills_of_the_daemon_and_of_the_whole_stack(stack: Standalone, daemons: Daemons) -> None:
+    daemon = await daemons.start(stack.gateway, stack.zookeeper, "--snapshot-bytes-min", "4000", "--snapshot-interval-min-s", "0.2")
+    source, driver = await driving(daemon.address, "persistent://e2e/ns/kills", 1)
+    for _ in range(2):
+        await driver.send_some(60)
+        await daemon.kill()
+        await daemon.start()
+    await driver.send_some(60)
+    stack.restart()
+    await driver.send_some(60)
+    await driver.cursor.wait_durable()
+    assert driver.cursor.opens >= 3
+    await source.close()
+    await daemon.kill()
+    other = await daemons.start(stack.gateway, stack.zookeeper)
+    state = await recovered(other.address, "persistent://e2e/ns/kills")
+    check(state, driver.truth)
+    assert driver.truth.confirmed == driver.truth.sent
+
+
+async def test_what_was_not_confirmed_at_a_kill_is_never_half_there(stack: Standalone, daemons: Daemons) -> None:
+    """The source is killed with the daemon: nobody sends again."""
+    daemon = await daemons.start(stack.gateway, stack.zookeeper)
+    source, driver = await driving(daemon.address, "persistent://e2e/ns/cut", 2)
+    await driver.send_some(100)
+    await daemon.kill()
+    await source.close()
+    other = await daemons.start(stack.gateway, stack.zookeeper)
+    state = await recovered(other.address, "persistent://e2e/ns/cut")
+    check(state, driver.truth)
+
+
+async def test_sigterm_closes_every_cursor_and_exits_with_zero(stack: Standalone, daemons: Daemons) -> None:
+    daemon = await daemons.start(stack.gateway, stack.zookeeper)
+    source, driver = await driving(daemon.address, "persistent://e2e/ns/term", 3)
+    await driver.send_some(20)
+    await driver.cursor.wait_durable()
+    await source.close()
+    await daemon.stop()
+    assert daemon._process is not None
+    assert daemon._process.returncode == 0, daemon.tail()
+    other = await daemons.start(stack.gateway, stack.zookeeper)
+    async with SourceConnection(other.address) as session:  # closed: no takeover is needed
+        state = await session.open("persistent://e2e/ns/term", "sub", create=False).wait_opened()
+    check(state, driver.truth)
+
+
+async def test_a_second_daemon_takes_over_and_the_first_is_deposed(stack: Standalone, daemons: Daemons) -> None:
+    first = await daemons.start(stack.gateway, stack.zookeeper)
+    second = await daemons.start(stack.gateway, stack.zookeeper)
+    topic = "persistent://e2e/ns/duel"
+    async with SourceConnection(first.address) as one, SourceConnection(second.address) as two:
+        mine = one.open(topic, "sub", layout=LAYOUT)
+        await mine.wait_opened()
+        await mine.wait_durable(await mine.send_acks(Acks([LedgerAcks(11, [1, 2, 3])])))
+        theirs = two.open(topic, "sub", takeover=True)
+        state = await theirs.wait_opened()
+        assert set(state.acked[11]) == {1, 2, 3}
+        await theirs.wait_durable(await theirs.send_acks(Acks([LedgerAcks(11, [4])])))
+        with pytest.raises(Exception, match="taken over"):
+            while True:
+                await mine.wait_durable(await mine.send_acks(Acks([LedgerAcks(11, [5])])), 20)
+
+
+async def test_the_daemon_dials_a_source_that_serves(stack: Standalone, daemons: Daemons) -> None:
+    """The other direction of the stream: `Subscribe`."""
+    async with SourceServer() as server:
+        daemon = await daemons.start(stack.gateway, stack.zookeeper, "--sources", server.address)
+        async with ResumingSource.serving(server) as source:
+            driver = Driver(source.cursor("persistent://e2e/ns/dialled", "sub", layout=LAYOUT, start=Position(11, -1)), 4)
+            await driver.cursor.wait_opened()
+            await driver.send_some(30)
+            await daemon.kill()
+            await daemon.start()
+            await driver.send_some(30)
+            await driver.cursor.wait_durable()
+        other = await daemons.start(stack.gateway, stack.zookeeper)
+        check(await recovered(other.address, "persistent://e2e/ns/dialled"), driver.truth)
+
+
+async def test_reset_delete_and_create_again(stack: Standalone, daemons: Daemons) -> None:
+    daemon = await daemons.start(stack.gateway, stack.zookeeper)
+    topic = "persistent://e2e/ns/reset"
+    async with SourceConnection(daemon.address) as session:
+        handle = session.open(topic, "sub", layout=LAYOUT, cursor_properties={"a": "b"})
+        await handle.wait_opened()
+        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(11, range_of(0, 100))])))
+        assert await handle.reset(Position(11, 49)) == 2
+        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(11, [60])])))
+    await daemon.kill()
+    await daemon.start()
+    state = await recovered(daemon.address, topic)
+    assert (state.mark_delete, state.generation) == (Position(11, 49), 2)
+    assert {e for e in state.acked[11] if e > 49} == {60}
+    assert state.cursor_properties == {"a": "b"}
+    async with SourceConnection(daemon.address) as session:
+        handle = session.open(topic, "sub", takeover=True)
+        await handle.wait_opened()
+        epoch = handle.epoch
+        await handle.delete()
+        again = session.open(topic, "sub", layout=LAYOUT)
+        fresh = await again.wait_opened()
+        assert again.epoch > epoch, "epochs never restart"
+        assert fresh.generation == 3
+        assert not fresh.acked
+
+
+def range_of(first: int, stop: int) -> list[int]:
+    return list(range(first, stop))

@@ -1,0 +1,138 @@
+"""Random acks of every kind with their truth in plain sets: what was sent, what was confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from cursorkeeper_clients.ack_stream.resuming import ResumingSource
+from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
+from cursorkeeper_clients.ack_stream.source import SourceConnection
+from cursorkeeper_clients.ack_stream.values import (
+    AckedIndexes,
+    Acks,
+    CursorState,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+)
+from pyroaring import BitMap
+
+LEDGERS = {11: 3_000, 14: 1, 15: 0, 20: 5_000}
+OPEN_LEDGER = 33
+OPEN_SPAN = 20_000
+BATCH_SIZE = 40
+LAYOUT = [*(LayoutItem(ledger, LayoutState.CLOSED, n) for ledger, n in LEDGERS.items()), LayoutItem(OPEN_LEDGER, LayoutState.OPEN)]
+
+Entry = tuple[int, int]
+
+
+@dataclass
+class Truth:
+    """Of one cursor: entries and batch indexes by ticket, split into sent and confirmed."""
+
+    sent: set[Entry] = field(default_factory=set)
+    confirmed: set[Entry] = field(default_factory=set)
+    sent_indexes: dict[Entry, set[int]] = field(default_factory=dict)
+    confirmed_indexes: dict[Entry, set[int]] = field(default_factory=dict)
+    properties: dict[str, int] = field(default_factory=dict)
+    waiting: dict[int, tuple[set[Entry], dict[Entry, set[int]], dict[str, int] | None]] = field(default_factory=dict)
+
+    def on_durable(self, upto: int) -> None:
+        for ticket in [t for t in self.waiting if t <= upto]:
+            entries, indexes, properties = self.waiting.pop(ticket)
+            self.confirmed |= entries
+            for key, acked in indexes.items():
+                self.confirmed_indexes.setdefault(key, set()).update(acked)
+            if properties is not None:
+                self.properties = properties
+
+    def wholly(self, indexes: dict[Entry, set[int]]) -> set[Entry]:
+        return {key for key, acked in indexes.items() if len(acked) == BATCH_SIZE}
+
+
+class Driver:
+    """Sends random batches on one cursor."""
+
+    def __init__(self, cursor: ResumingCursor, seed: int) -> None:
+        self.cursor, self.truth, self._rng = cursor, Truth(), random.Random(seed)
+        cursor.on_durable = self.truth.on_durable
+        self._number = 0
+
+    async def send_some(self, batches: int) -> None:
+        for _ in range(batches):
+            await self._one()
+            await asyncio.sleep(0.002)
+
+    async def _one(self) -> None:
+        rng, ledgers = self._rng, []
+        entries: set[Entry] = set()
+        indexes: dict[Entry, set[int]] = {}
+        for ledger in rng.sample([11, 14, 20, OPEN_LEDGER], rng.randint(1, 3)):
+            span = LEDGERS.get(ledger, OPEN_SPAN)
+            found = {rng.randrange(span) for _ in range(rng.randint(0, 60))} - {7}  # 7 is never acked whole: the mark-delete stays low
+            start = rng.randrange(span)
+            run = range(max(8, start), min(span, start + rng.randint(0, 50)))
+            partials: list[PartialBatch | AckedIndexes] = []
+            for _ in range(rng.randint(0, 4)):
+                entry = rng.randrange(span)
+                if entry == 7:
+                    continue
+                acked = {rng.randrange(BATCH_SIZE) for _ in range(rng.randint(1, 20))}
+                indexes.setdefault((ledger, entry), set()).update(acked)
+                if rng.random() < 0.5:
+                    partials.append(PartialBatch(entry, BATCH_SIZE, BitMap(range(BATCH_SIZE)) - BitMap(acked)))
+                else:
+                    partials.append(AckedIndexes(entry, BATCH_SIZE, tuple((i, i) for i in sorted(acked))))
+            entries |= {(ledger, e) for e in found} | {(ledger, e) for e in run}
+            ranges = [run.start, run.stop - 1] if len(run) else []
+            ledgers.append(LedgerAcks(ledger, sorted(found), ranges, partials))
+        self._number += 1
+        properties = {"n": self._number} if rng.random() < 0.2 else None
+        truth = self.truth
+        truth.sent |= entries
+        for key, acked in indexes.items():
+            truth.sent_indexes.setdefault(key, set()).update(acked)
+        ticket = await self.cursor.send(Acks(ledgers, properties=properties))
+        truth.waiting[ticket] = (entries, indexes, properties)
+        truth.on_durable(self.cursor.durable_ticket)
+
+
+def check(state: CursorState, truth: Truth) -> None:
+    """Nothing confirmed is lost, nothing un-acked is skipped, index for index."""
+    lost = {k for k in truth.confirmed | truth.wholly(truth.confirmed_indexes) if not state.is_acked(*k)}
+    assert not lost, f"{len(lost)} confirmed entries lost, e.g. {sorted(lost)[:5]}"
+    may = truth.sent | truth.wholly(truth.sent_indexes)
+    for ledger, acked in state.acked.items():
+        extra = {(ledger, e) for e in acked} - may
+        assert not extra, f"un-acked entries are acked: {sorted(extra)[:5]}"
+    # mark-delete itself claims everything below it
+    below = {(x, e) for x, n in [*LEDGERS.items(), (OPEN_LEDGER, OPEN_SPAN)] for e in range(n) if (x, e) <= state.mark_delete}
+    assert below <= may, f"mark-delete {state.mark_delete} skips {sorted(below - may)[:5]}"
+    for key, confirmed in truth.confirmed_indexes.items():
+        if not state.is_acked(*key):
+            missing = state.partials[key].missing
+            assert not (confirmed & set(missing)), f"{key}: confirmed indexes {sorted(confirmed & set(missing))[:5]} are missing"
+    for key, partial in state.partials.items():
+        never = set(range(BATCH_SIZE)) - truth.sent_indexes.get(key, set())
+        assert never <= set(partial.missing), f"{key}: indexes that were never acked are gone"
+    if truth.properties:
+        assert state.mark_delete_properties.get("n", 0) >= truth.properties["n"]
+
+
+async def recovered(address: str, topic: str, subscription: str = "sub") -> CursorState:
+    """Open as a new owner, and leave again."""
+    async with SourceConnection(address) as session:
+        return await session.open(topic, subscription, create=False, takeover=True).wait_opened()
+
+
+async def driving(address: str, topic: str, seed: int) -> tuple[ResumingSource, Driver]:
+    """A source with one cursor, opened."""
+    source = ResumingSource.dialling(address)
+    await source.start()
+    driver = Driver(source.cursor(topic, "sub", layout=LAYOUT, start=Position(11, -1)), seed)
+    await driver.cursor.wait_opened()
+    return source, driver

@@ -1,0 +1,67 @@
+"""The daemon's stream served over real gRPC, on the fakes: killed and started again like a process."""
+
+from __future__ import annotations
+
+import random
+
+import grpc
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.stream.credits import CreditPool
+from cursorkeeper.stream.servers import AckSinkService, SessionFactory, channel_options
+from cursorkeeper.stream.store_service import CursorStoreService
+from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
+from cursorkeeper_clients.stack.ports import free_port
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
+
+from daemon.tests.support.world import SilentTelemetry
+
+
+class ServedKeeper:
+    """Implements the contract's `Keeper`."""
+
+    def __init__(self, limits: Limits | None = None, keeper_limits: KeeperLimits | None = None, pool: CreditPool | None = None) -> None:
+        self.bookkeeper = FakeBookKeeper(random.Random(1))
+        self.zookeeper = FakeZooKeeperServer(random.Random(2))
+        self.limits, self.keeper_limits = limits or Limits(), keeper_limits or KeeperLimits()
+        self.pool = pool or CreditPool()
+        self.credentials = b""
+        self._address = f"127.0.0.1:{free_port()}"
+        self._server: grpc.aio.Server | None = None
+        self.keeper: Keeper | None = None
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    async def start(self) -> ServedKeeper:
+        gateway, session = self.bookkeeper.gateway(), self.zookeeper.session()
+        await gateway.start()
+        await session.start()
+        self.keeper = Keeper(
+            gateway,
+            session,
+            SilentTelemetry(),
+            limits=self.limits,
+            keeper_limits=self.keeper_limits,
+            identity="served",
+            rng=random.Random(3),
+        )
+        await self.keeper.start()
+        server = self._server = grpc.aio.server(options=channel_options(4 << 20, server=True))
+        sessions = SessionFactory(self.keeper, self.pool, name="served", incarnation="1", credentials=self.credentials)
+        rpc.add_AckSinkServicer_to_server(AckSinkService(sessions), server)
+        rpc.add_CursorStoreServicer_to_server(CursorStoreService(self.keeper), server)
+        server.add_insecure_port(self._address)
+        await server.start()
+        return self
+
+    async def kill(self) -> None:
+        """As a crash: nothing is written any more, streams break."""
+        if self.keeper is not None:
+            assert not self.keeper.failures, self.keeper.failures
+            self.keeper.abandon()
+        if self._server is not None:
+            await self._server.stop(grace=0)
+            self._server = None
