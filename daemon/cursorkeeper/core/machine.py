@@ -140,6 +140,7 @@ class CursorMachine:
         if self.state in OWNING:
             finishing.drive(self, now)
             snapshotting.drive(self, now)
+            flushing.settle_without_writing(self)
             rolling.drive(self, now)
             flushing.drive(self, now)
             self._watch_progress(now)
@@ -149,7 +150,7 @@ class CursorMachine:
         if self.state not in LIVE:
             return
         oldest = self.progress.oldest_unconfirmed_s
-        stuck = oldest is not None and now - oldest >= self.limits.bookkeeper_away_ms / 1000
+        stuck = oldest is not None and now >= oldest + self.limits.bookkeeper_away_ms / 1000
         if stuck and not self.paused:
             self.paused = True
             self.move(State.NOT_PERSISTABLE)

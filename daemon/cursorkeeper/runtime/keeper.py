@@ -83,7 +83,8 @@ class Keeper:
         self._is_ready: set[CursorRunner] = set()
         self._running = False
         self._room = keeper_limits.appends_in_flight_max
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In the order in which they were begun, so that a run can be repeated."""
         self._attachments = 0
         self._poll: asyncio.Task[None] | None = None
         self.draining = False
@@ -134,6 +135,8 @@ class Keeper:
         self._timers.close()
         if self._poll is not None:
             self._poll.cancel()
+        for runner in self.cursors.values():
+            runner.stop()
         for task in list(self._tasks):
             task.cancel()
         self.cursors.clear()
@@ -265,7 +268,7 @@ class Keeper:
     def _turn(self, runner: CursorRunner) -> None:
         now = self._services.clock()
         over = self.keeper_limits.detached_cursor_max_ms / 1000
-        if runner.detached_at is not None and runner.machine.state in LIVE and now - runner.detached_at >= over:
+        if runner.detached_at is not None and runner.machine.state in LIVE and now >= runner.detached_at + over:
             runner.detached_at = None
             runner.dispatch(ev.Close())
             return
@@ -285,11 +288,11 @@ class Keeper:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_done)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
             assert error is not None
