@@ -161,7 +161,8 @@ def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
     try:
         if not _admit(m, event.attach, event.seq, event.generation):
             return
-        m.check.reset_target(event.target, m.acks)
+        told = [item for waiting in m.deferred if isinstance(waiting, ev.SetLayout) for item in waiting.run]
+        m.check.reset_target(event.target, m.acks, told)
         if len(m.resets) >= DEFERRED_MAX:
             raise RefusedError(Refusal.BAD_MESSAGE, m.name.display, "too many resets at once", "wait for ResetDone")
     except RefusedError as e:

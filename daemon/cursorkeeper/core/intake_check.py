@@ -168,23 +168,29 @@ class IntakeCheck:
                     "check the entry id, or raise open_ledger_span_max",
                 )
 
-    def reset_target(self, target: Position, state: AckState) -> None:
-        """A seek may go anywhere in the known layout, and before it: the source knows what it still has."""
+    def reset_target(self, target: Position, state: AckState, told: Sequence[LayoutItem] = ()) -> None:
+        """A seek may go anywhere in the known layout, and before it: the source knows what it still has. `told`: layout that
+        was accepted and takes effect after an earlier reset."""
         if target.entry < BEFORE_FIRST or not 0 <= target.ledger <= LEDGER_ID_MAX or target.entry > ENTRY_ID_MAX:
             raise self._refuse(
                 Refusal.POSITION_OUT_OF_RANGE,
                 f"reset target {target} is out of range",
                 "send an existing entry, or -1 for before the first",
             )
-        item = state.layout.get(target.ledger)
-        beyond = state.layout.last is not None and target.ledger > state.layout.last
+        item = max((i for i in told if i.ledger == target.ledger), key=lambda i: i.state, default=state.layout.get(target.ledger))
+        beyond = item is None and state.layout.last is not None and target.ledger > state.layout.last
         if beyond or (item is not None and item.state is LayoutState.CLOSED and target.entry >= item.entries):
             raise self._refuse(
                 Refusal.POSITION_OUT_OF_RANGE, f"reset target {target} does not exist", "check the target, or send Layout first"
             )
 
     def layout(self, run: Sequence[LayoutItem], state: AckState) -> None:
-        """A layout run. The queue must have been applied before: a count must not lie at or below an accepted ack."""
+        """A layout run. The queue must have been applied before: a count must not lie at or below an accepted ack.
+
+        A run that ends before the mark-delete ledger is old news: it says nothing that still counts.
+        """
+        if run and run[-1].ledger < state.mark_delete.ledger:
+            return
         try:
             state.layout.check(run, self._limits.layout_ledgers_max)
         except LayoutContradiction as e:

@@ -67,8 +67,8 @@ def _needs_ledger(m: CursorMachine) -> bool:
         return False  # it covers everything that is pending
     if m.snapshot is not None and m.snapshot.wants_ledger:
         return True
-    if len(m.chain) >= m.limits.chain_ledgers_hard_max:
-        # the snapshot that shortens the chain goes first; its own ledger is exempt
+    if len(m.chain) >= m.limits.chain_ledgers_hard_max and not m.closing:
+        # the snapshot that shortens the chain goes first; its own ledger is exempt, and the last one before a close, which takes none
         m.waiting_for = f"a snapshot: the chain has {len(m.chain)} ledgers"
         return False
     if m.closing and not m.inline_refused:

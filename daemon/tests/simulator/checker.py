@@ -106,7 +106,6 @@ class Model:
     """Number -> (life, epoch)."""
     cursor_properties_durable: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Life -> (epoch, number)."""
-    deletes_asked: int = 0
 
     def note_generation(self, epoch: int, generation: int) -> None:
         """It is committed."""

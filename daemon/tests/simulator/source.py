@@ -52,7 +52,7 @@ class Handle:
         self.attach = node.keeper.attach_id()
         self.title = f"{model.name.subscription}/h{number}@{node.title}"
         self.live = False
-        self.leaving = False
+        self.leaving = self.deleting = False
         self.ended = ""
         self.gone = False
         """Its process died: nobody hears what it is told."""
@@ -93,7 +93,7 @@ class Handle:
 
     def _decided(self, message: Message) -> None:
         model, epoch = self.model, self.epoch
-        if message.resets_to:
+        if message.resets_to and not self.deleting:  # a tombstone decides them too
             model.note_generation(epoch, message.resets_to)
         generation = model.generations[message.generation]
         if not message.dropped:
@@ -227,8 +227,7 @@ class Handle:
         self._dispatch(ev.Close())
 
     def delete(self) -> None:
-        self.leaving = True
-        self.model.deletes_asked += 1
+        self.leaving = self.deleting = True
         self._dispatch(ev.Delete())
 
     def detach(self) -> None:
@@ -286,7 +285,6 @@ class Source:
         """By a tool that has no handle."""
         tool = Handle(self.sim, self.model, node, len(self.sim.opened))
         self.sim.opened.append(tool)
-        self.model.deletes_asked += 1
         try:
             node.keeper.delete_unopened(self.model.name, tool)
         except RefusedError as e:
