@@ -110,14 +110,15 @@ def drive(m: CursorMachine, now: float) -> None:
             take(m)
             append_outbox(m)
         snapshotting.write(m, now)
-    _settle_without_writing(m)
+    settle_without_writing(m)
     if m.attach_waiting is not None and m.state in LIVE and m.progress.is_clear and not m.queue and not m.resets:
         m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
         m.emit(fx.StreamState(m.attach))
 
 
-def _settle_without_writing(m: CursorMachine) -> None:
-    """Messages that changed nothing need no ledger: they bind to the newest record, durable or not."""
+def settle_without_writing(m: CursorMachine) -> None:
+    """Messages that changed nothing need no ledger: they bind to the newest record, durable or not. Asked before a ledger
+    is created: a source that repeats what was recovered must not cost one."""
     if m.writer.is_usable or m.resets or not m.progress.has_unbound:
         return
     absorb(m)

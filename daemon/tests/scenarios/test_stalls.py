@@ -1,0 +1,172 @@
+"""Stories in which nothing is lost and something else goes wrong: a source that waits for ever, an owner that does not know
+that it is none any more, ledgers that nobody wants, a healthy cursor that is refused.
+
+Numbers are those of the traces in COMMIT.md section 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.footer import ChainLedger, SnapshotBase
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.table import State
+from cursorkeeper.runtime.gc import Verdict, judge
+from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone
+
+from daemon.tests.support.machine_bench import DATA, Bench
+from daemon.tests.support.world import Source, World, acks
+
+
+def test_p01_a_repeated_ack_of_recovered_state_is_confirmed() -> None:
+    """A's append of ack 1 is acknowledged, A dies before it confirms. B recovers it. The source sends it again: nothing is
+    new, no record is written, and it is confirmed all the same, because recovered state is durable."""
+    bench = Bench()
+    a = bench.opened("A")
+    a.ack(0)
+    a.go()
+    a.ack(1)
+    append = a.hold(fx.Append)
+    a.arrives(append)
+    # A dies; B reads 1; the source sends 1 again
+    b = bench.opened("B")
+    seq = b.ack(1)
+    b.go()
+    assert b.durable == seq
+    assert not b.did(fx.CreateLedger), "no ledger is made for what is durable already"
+    bench.ask()
+
+
+def test_p01_a_duplicate_of_an_ack_in_flight_waits_for_that_record() -> None:
+    """The same ack twice, the second while the first is on its way: the second is confirmed with the first, not before."""
+    bench = Bench()
+    a = bench.opened("A")
+    a.ack(0)
+    a.go()
+    a.ack(1)
+    append = a.hold(fx.Append)
+    again = a.ack(1)
+    a.go(lambda: not a.todo and a.machine.progress.oldest_unbound_s is None)
+    assert a.durable < again - 1
+    a.do(append)
+    a.go()
+    assert a.durable == again
+    bench.ask()
+
+
+def test_p02_an_idle_owner_learns_that_it_was_deposed() -> None:
+    """B claims while A has nothing to write. A's watch fires (or the slow poll asks): A reads the footer and ends."""
+    bench = Bench()
+    a = bench.opened("A")
+    b = bench.opened("B")
+    assert a.state is State.READY
+    a.step(ev.FooterChanged())
+    a.go()
+    assert a.state is State.DEPOSED
+    assert a.did(fx.Ended)[-1].epoch == b.machine.epoch
+    bench.ask()
+
+
+def test_p03_ledgers_left_by_a_crash_wait_for_the_next_claim() -> None:
+    """A crash between the switch and the deletion leaves ledgers of the current epoch. Nobody may take them while that
+    epoch may still write; after the next claim their epoch is over."""
+    bench = Bench()
+    a = bench.opened("A", snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot_interval_min_s=0.0)
+    left = None
+    for entry in range(1, 6):
+        a.ack(entry)
+        if entry >= 3 and left is None:
+            left = a.hold(fx.DeleteLedgers)  # the crash comes before this
+        a.go()
+    assert left is not None
+    [ledger] = left.ledgers
+    assert isinstance(bench.footer.base, SnapshotBase)
+    assert judge(ledger, bench.ledgers[ledger].epoch, bench.footer) is Verdict.MAY_BE_NAMED
+    bench.ask()
+    assert judge(ledger, bench.ledgers[ledger].epoch, bench.footer) is Verdict.GARBAGE
+
+
+def test_p04_gaps_and_repeats_across_ledgers_are_normal() -> None:
+    """Recovery drops A's last record; the acks go again, merged with new ones, under a new sequence in a new ledger. The
+    next owner sees a gap and a repeat of acks, and neither is damage."""
+    bench = Bench()
+    bench.keep_tail = False
+    a = bench.opened("A")
+    a.ack(1)
+    a.go()
+    a.ack(2)
+    append = a.hold(fx.Append)
+    a.applied_but_unknown(append)
+    seq = a.ack(3)
+    a.go()
+    assert a.durable == seq
+    again = a.did(fx.Append)[-1]
+    assert again.record.sequence > append.record.sequence + 1, "the open record of the new ledger lies between"
+    assert {2, 3} <= set(again.record.body.acks[DATA])
+    bench.ask()
+
+
+def test_p05_the_end_of_a_ledger_is_what_recovery_answered() -> None:
+    """A counts two entries in L0, recovery drops the second. A footer with A's own count would make the next owner miss
+    an entry and refuse a healthy cursor."""
+    bench = Bench()
+    bench.keep_tail = False
+    a = bench.opened("A")
+    a.ack(1)
+    a.go()
+    [left] = bench.chain
+    a.ack(2)
+    a.applied_but_unknown(a.hold(fx.Append))
+    a.go()
+    counted = len(a.bodies(left)) - 1
+    [item] = [c for c in bench.footer.chain if c.ledger == left]
+    assert item == ChainLedger(left, counted - 1)
+    bench.ask()
+
+
+async def test_p06_claims_are_decided_one_by_one() -> None:
+    """Two keepers claim the same two cursors at once; the answer to one of the claims is lost although it was applied. Each
+    claim is decided by its own nonce: every cursor has exactly one owner, and no claim fails because of another."""
+    world = World()
+    names = [CursorName("persistent://t/ns/topic", "one"), CursorName("persistent://t/ns/topic", "other")]
+    first, second = await world.keeper("first"), await world.keeper("second")
+    for name in names:
+        source = Source(first, name)
+        await source.open()
+        source.ack(acks(DATA, 1))
+        await source.durable()
+    assert await first.close() == []
+    third = await world.keeper("third")
+    world.zookeeper.faults.next("set", UnknownDone(), names[0].path())
+    claims = [Source(keeper, name) for name in names for keeper in (second, third)]
+    await asyncio.gather(*(claim.open(takeover=False) for claim in claims))
+    for name in names:
+        [owner] = [c for c in claims if c.name == name and not c.told.ended]
+        [loser] = [c for c in claims if c.name == name and c.told.ended]
+        assert loser.told.refused is not None and loser.told.refused[0] == "OPEN_ELSEWHERE"
+        assert owner.machine.acks.is_acked(DATA, 1)
+        owner.ack(acks(DATA, 2))
+        await owner.durable()
+    for keeper in (second, third):
+        assert keeper.failures == []
+        keeper.abandon()
+
+
+def test_p07_a_ledger_whose_first_append_failed_is_dropped() -> None:
+    """Bookies hiccup: again and again the first append to a new ledger fails. Such a ledger is in no footer; it is deleted,
+    not chained, or the chain would grow with every hiccup."""
+    bench = Bench()
+    a = bench.opened("A")
+    seq = a.ack(1)
+    for deletions in range(1, 6):
+        first = a.hold(fx.Append)
+        assert first.entry == 0
+        a.unknown(first)
+        a.go(lambda wanted=deletions: len(a.did(fx.DeleteLedgers)) == wanted)  # type: ignore[misc]
+    a.go()
+    assert a.durable == seq
+    assert len(bench.chain) == 1
+    assert len(a.deletions()) == 5 and not a.deletions() & set(bench.chain)
+    bench.ask()
