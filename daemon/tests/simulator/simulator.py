@@ -404,9 +404,16 @@ class Simulation:
         if not self.nodes:
             await self.start_node()
         node = self.rng.choice(self.nodes)
-        for source in self.sources:
-            await self._all_durable(source, node)
-        await asyncio.sleep(2 * self.plan.keeper_limits.footer_poll_s + 5.0)
+        for _ in range(6):
+            # a keeper may hold a cursor and not know yet that it was deposed, or open one that somebody waits for
+            finals = [await self._all_durable(source, node) for source in self.sources]
+            if check.violations:
+                return
+            await asyncio.sleep(2 * self.plan.keeper_limits.footer_poll_s + 5.0)
+            if all(h is not None and not h.ended for h in finals):
+                break
+        else:
+            check.that(False, "cursors are taken over again and again")
         for other in self.nodes:
             if other is not node:
                 for runner in other.keeper.cursors.values():
@@ -418,21 +425,22 @@ class Simulation:
             return
         await self._last_reader(await self.start_node())
 
-    async def _all_durable(self, source: Source, node: Node) -> None:
-        """A keeper may hold the cursor and not know yet that it was deposed: then it is opened again."""
+    async def _all_durable(self, source: Source, node: Node) -> Handle | None:
+        """Everything that was ever sent in this generation, confirmed; the handle stays open."""
         for _ in range(5):
             handle = await self._open_at_last(source, node)
             if handle is None:
-                return
+                return None
             source.resend(handle, everything=True)
             done = await handle.until(lambda h=handle: h.durable >= h.seq or bool(h.ended), SETTLE_S)  # type: ignore[misc]
             if not done:
                 break
             await asyncio.sleep(1.0)
             if not handle.ended:
-                return
+                return handle
         name = source.model.name.subscription
         self.check.that(False, f"{name}: {handle.seq} sent, {handle.durable} durable at last {handle.ended} {self._why(node, source)}")
+        return None
 
     async def _open_at_last(self, source: Source, node: Node) -> Handle | None:
         for _ in range(20):

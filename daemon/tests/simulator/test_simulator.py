@@ -1,0 +1,68 @@
+"""Seeds of the simulator. A failing one is named with the command that shows its trace."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from daemon.tests.simulator.simulator import run
+
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+ROOT = Path(__file__).parents[3]
+ALL = 500
+BLOCK = 50
+FAST = 40
+COVERED = (
+    "snapshots", "snapshots_aborted", "rolls", "inline_backstops", "collected", "crashes", "dropped_batches",
+    "damage segment", "damage end", "damage before", "late_events", "pauses",
+)  # fmt: skip
+
+
+def run_all(seeds: range) -> Counter[str]:
+    """Every one must be well; returns what they covered."""
+    total: Counter[str] = Counter()
+    for seed in seeds:
+        outcome = run(seed)
+        if seed % 10 == 0:
+            gc.collect()
+        total += outcome.stats
+        if outcome.violations:
+            listed = "\n  ".join(outcome.violations[:5])
+            pytest.fail(f"seed {seed}:\n  {listed}\nto see it: python -m daemon.tests.simulator {seed} -v", pytrace=False)
+    return total
+
+
+def test_some_seeds() -> None:
+    run_all(range(1, FAST + 1))
+
+
+@pytest.mark.slow
+def test_many_seeds() -> None:
+    """All of them together, so that what they cover can be counted."""
+    total: Counter[str] = Counter()
+    for start in range(FAST + 1, ALL + 1, BLOCK):
+        total += run_all(range(start, min(start + BLOCK, ALL + 1)))
+    assert not [name for name in COVERED if not total[name]], f"never happened in {ALL} seeds: {total}"
+
+
+@pytest.mark.parametrize("seed", [3, 11, 26])
+def test_a_seed_is_a_run(seed: int) -> None:
+    assert run(seed).digest == run(seed).digest
+
+
+def test_hash_seeds_do_not_matter() -> None:
+    """Sets of strings have another order in every process."""
+    code = "from daemon.tests.simulator.simulator import run; print([run(s).digest for s in (5, 16)])"
+    found = set()
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}:{ROOT}/clients:{ROOT}/daemon"}
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1

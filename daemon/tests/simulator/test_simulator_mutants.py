@@ -1,0 +1,291 @@
+"""The simulator can fail: with a rule of the commit protocol taken away, some early seed breaks a promise.
+
+Each mutant is a patch of one function, named by the rule it breaks. A mutant that survives means that the simulator
+does not look there (or that the rule is not needed).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core import finishing, flushing, intake, machine, opening, rolling, snapshotting
+from cursorkeeper.core.commit import Committed, FooterCommit, Lost, Purpose
+from cursorkeeper.core.footer import EmptyBase
+from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.positions import FIRST
+from cursorkeeper.core.progress import Progress
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import Partial
+from cursorkeeper.runtime import gc as collection
+from cursorkeeper.runtime.chain import ChainReader
+from cursorkeeper_clients.bookkeeper.port import LedgerEnd, LedgerState
+
+from daemon.tests.simulator import simulator
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+
+SEEDS = range(1, 121)
+Patch = Callable[[pytest.MonkeyPatch], None]
+MUTANTS: dict[str, Patch] = {}
+
+
+def mutant(patch: Patch) -> Patch:
+    """Registers one under its function's name."""
+    MUTANTS[patch.__name__] = patch
+    return patch
+
+
+# ---- footer and compare-and-set
+
+
+@mutant
+def rule_2_version_adopted_content_kept(patch: pytest.MonkeyPatch) -> None:
+    def lost(m: CursorMachine, lost: Lost) -> None:
+        if lost.purpose is Purpose.CLAIM or lost.now is None:
+            before(m, lost)
+            return
+        m.commit.adopt(m.commit.committed, lost.version)
+        m.propose(m.footer(), Purpose.NAME_LEDGER)
+
+    before = opening._lost
+    patch.setattr(opening, "_lost", lost)
+
+
+@mutant
+def rule_3_mine_is_not_compared(patch: pytest.MonkeyPatch) -> None:
+    def on_read(self: FooterCommit, footer: Any, version: int) -> Any:
+        o = self._take()
+        before, self.committed, self.version = self.committed, o.footer, version
+        return Committed(o.purpose, before, o.footer)
+
+    patch.setattr(FooterCommit, "on_read", on_read)
+
+
+@mutant
+def rule_4_unknown_is_taken_as_done(patch: pytest.MonkeyPatch) -> None:
+    def unknown(m: CursorMachine, event: ev.FooterWriteUnknown, now: float) -> None:
+        if m.commit.is_waiting_for(event.token):
+            opening.decide(m, m.commit.on_written(m.commit.version + 1), now)
+
+    patch.setitem(machine.HANDLERS, ev.FooterWriteUnknown, unknown)
+
+
+@mutant
+def rule_5_generation_of_a_deleted_cursor_restarts(patch: pytest.MonkeyPatch) -> None:
+    def create(m: CursorMachine, tombstone: Any) -> None:
+        before(m, tombstone and replace(tombstone, generation=1))
+
+    before = opening._create
+    patch.setattr(opening, "_create", create)
+
+
+# ---- claim
+
+
+@mutant
+def rule_6_claimer_does_not_fence(patch: pytest.MonkeyPatch) -> None:
+    async def fence(self: simulator.NodeGateway, ledger: int) -> LedgerEnd:
+        found = self.inner.store.ledger(ledger)
+        return found.end if found.state is LedgerState.CLOSED else LedgerEnd(found.visible_end, 0)
+
+    patch.setattr(simulator.NodeGateway, "fence", fence)
+
+
+@mutant
+def rule_6_a_missing_ledger_is_damage_at_once(patch: pytest.MonkeyPatch) -> None:
+    def suspect(m: CursorMachine, why: str) -> None:
+        m.refuse(opening.Refusal.DAMAGED, why, "")
+
+    patch.setattr(opening, "_suspect", suspect)
+
+
+@mutant
+def rule_8_duplicates_are_not_confirmed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Progress, "bind_to_newest", lambda _self: None)
+
+
+@mutant
+def rule_9_a_deposed_owner_tidies_up(patch: pytest.MonkeyPatch) -> None:
+    def depose(self: CursorMachine, epoch: int) -> None:
+        if self.writer.current is not None:
+            self.emit(fx.DeleteLedgers((self.writer.current.ledger,)))
+        before(self, epoch)
+
+    before = CursorMachine.depose
+    patch.setattr(CursorMachine, "depose", depose)
+
+
+# ---- append, confirm, roll
+
+
+@mutant
+def rule_10_confirm_before_the_ledger_is_named(patch: pytest.MonkeyPatch) -> None:
+    def confirm(m: CursorMachine) -> None:
+        ledger = m.writer.current
+        named, really = ledger is not None and ledger.named, ledger is not None
+        if ledger is not None:
+            ledger.named = really
+        before(m)
+        if ledger is not None:
+            ledger.named = named
+
+    before = flushing.confirm
+    patch.setattr(flushing, "confirm", confirm)
+
+
+@mutant
+def rule_11_nothing_is_put_back(patch: pytest.MonkeyPatch) -> None:
+    def abandon(m: CursorMachine) -> None:
+        m.writer.put_back()
+        m.progress.put_back()
+        m.writer.forget()
+
+    patch.setattr(rolling, "abandon", abandon)
+
+
+@mutant
+def rule_11_a_fenced_ledger_is_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rolling, "fail", lambda _m, _reason: None)
+
+
+@mutant
+def rule_12_last_entry_is_counted(patch: pytest.MonkeyPatch) -> None:
+    def recover(m: CursorMachine) -> None:
+        left = m.writer.current
+        assert left is not None
+        if left.named:
+            m.end_ledger(left.ledger, left.next_entry - 1)
+        rolling.abandon(m)
+
+    patch.setattr(rolling, "_recover", recover)
+
+
+# ---- snapshot
+
+
+@mutant
+def rule_14_the_old_chain_is_deleted_before_the_answer(patch: pytest.MonkeyPatch) -> None:
+    def propose(self: CursorMachine, footer: Any, purpose: Purpose) -> None:
+        before(self, footer, purpose)
+        if purpose is Purpose.SWITCH and self.commit.committed is not None:
+            self.emit(fx.DeleteLedgers(tuple(sorted(self.commit.committed.named_ledgers() - footer.named_ledgers()))))
+
+    before = CursorMachine.propose
+    patch.setattr(CursorMachine, "propose", propose)
+
+
+@mutant
+def rule_15_segments_before_the_writer_has_moved(patch: pytest.MonkeyPatch) -> None:
+    """The plan is kept, the writer rolls once more and the switch names the first ledger alone."""
+
+    def switch(m: CursorMachine, run: Any) -> None:
+        run.parts = run.parts[:1]
+        before(m, run)
+
+    before = snapshotting._switch
+    patch.setattr(snapshotting, "_switch", switch)
+
+
+@mutant
+def rule_15_no_flush_in_front_of_segments(patch: pytest.MonkeyPatch) -> None:
+    namespace = SimpleNamespace(**vars(flushing))
+    namespace.take = lambda _m: None
+    patch.setattr(snapshotting, "flushing", namespace)
+
+
+@mutant
+def rule_16_an_aborted_snapshot_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(snapshotting, "abort", lambda _m: None)
+
+
+@mutant
+def rule_17_a_delta_leaves_the_mark_delete_out(patch: pytest.MonkeyPatch) -> None:
+    def trimmed(self: AckState, *rest: Any) -> Any:
+        return replace(before(self, *rest), mark_delete=None)
+
+    before = AckState._trimmed_delta
+    patch.setattr(AckState, "_trimmed_delta", trimmed)
+
+
+@mutant
+def rule_17_a_later_partial_replaces_an_earlier(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partial, "joined", lambda _self, other: other)
+
+
+@mutant
+def rule_18_fall_back_without_the_current_chain(patch: pytest.MonkeyPatch) -> None:
+    async def replay(self: ChainReader, footer: Any, base: Any, chain: Any) -> Any:
+        previous = footer.previous
+        return await before(self, footer, base, previous.chain if previous is not None and base is previous.base else chain)
+
+    before = ChainReader._replay
+    patch.setattr(ChainReader, "_replay", replay)
+
+
+# ---- reset, inline, delete
+
+
+@mutant
+def rule_19_a_reset_is_confirmed_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
+    def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
+        before(m, event, now)
+        m.emit_all(m.progress.decide_all())
+
+    before = intake.on_reset
+    patch.setitem(machine.HANDLERS, ev.Reset, on_reset)
+
+
+@mutant
+def rule_20_the_next_ledger_replaces_the_inline_base(patch: pytest.MonkeyPatch) -> None:
+    def named(m: CursorMachine, done: Committed, now: float) -> None:
+        before(m, done, now)
+        m.base = EmptyBase(FIRST)
+
+    before = rolling.named
+    patch.setattr(rolling, "named", named)
+
+
+@mutant
+def rule_20_inline_confirms_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
+    def propose(m: CursorMachine, *rest: Any) -> None:
+        before(m, *rest)
+        m.emit_all(m.progress.made_durable(m.covered.record))
+
+    before = finishing._propose_inline
+    patch.setattr(finishing, "_propose_inline", propose)
+
+
+@mutant
+def rule_21_collection_ignores_epochs(patch: pytest.MonkeyPatch) -> None:
+    def judge(ledger: int, epoch: int, footer: Any) -> Any:
+        verdict = before(ledger, epoch, footer)
+        return collection.Verdict.GARBAGE if verdict is collection.Verdict.MAY_BE_NAMED else verdict
+
+    before = collection.judge
+    patch.setattr(collection, "judge", judge)
+
+
+def first_caught() -> tuple[int, str] | None:
+    """The first seed that fails, and how."""
+    for seed in SEEDS:
+        outcome = simulator.run(seed)
+        if seed % 10 == 0:
+            gc.collect()
+        if outcome.violations:
+            return seed, outcome.violations[0]
+    return None
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_missing_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    found = first_caught()
+    assert found is not None, f"{name} survives seeds {SEEDS.start} to {SEEDS.stop - 1}"
+    print(f"{name}: seed {found[0]}: {found[1][:150]}")
