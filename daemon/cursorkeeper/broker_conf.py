@@ -46,7 +46,7 @@ def read_broker_conf(file: Path) -> dict[str, Any]:
         address = conf.get(key, "")
         if address:
             scheme, colon, rest = address.partition(":")
-            if colon and scheme == "zk":
+            if colon and scheme == "zk" and key == "metadataStoreUrl":  # the older name knows no scheme: a host may be called zk
                 address = rest
             elif scheme in ("rocksdb", "etcd", "memory", "oxia"):
                 raise SettingsError(f"{file}: {key}={address}: footers are kept in ZooKeeper; give its address with --zookeeper")

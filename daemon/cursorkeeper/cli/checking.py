@@ -121,9 +121,9 @@ async def _check(ledgers: LedgerStore, name: CursorName, footer: Footer, progres
     progress.grow(sum(end.last_entry + 1 for end in ends.values()))
     for ledger, end in ends.items():
         await _check_ledger(ledgers, name, footer, ledger, end, report, progress, wait_s)
-    pinned = reading.pinned(footer, ends)
+    readable, is_newest = reading.visible(footer, ends)
     progress.say(f"replaying {name}")
-    answer = await reading.replay(ledgers, name, pinned, wait_s=wait_s)
+    answer = await reading.replay(ledgers, name, readable, wait_s=wait_s)
     if isinstance(answer, ev.ChainDamaged):
         report.remedy = REFUSES
         _once(report, f"the state cannot be read: {answer.reason}")
@@ -137,7 +137,10 @@ async def _check(ledgers: LedgerStore, name: CursorName, footer: Footer, progres
         report.remedy = report.remedy or FALLS_BACK
         _once(report, "the snapshot cannot be trusted")
     else:
-        await _check_previous(ledgers, name, pinned, answer, report, progress, wait_s)
+        if is_newest:
+            await _check_previous(ledgers, name, readable, answer, report, progress, wait_s)
+        else:
+            report.previous = "not compared"  # the newest snapshot's end is not shown to readers yet: this is the older one
         if not report.is_good:
             report.remedy = report.remedy or USABLE
     return report

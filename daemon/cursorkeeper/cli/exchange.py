@@ -110,7 +110,8 @@ def _content(footer: Footer, state: AckState, at_least: bool) -> Iterator[AnyLin
     properties, numbers = state.cursor_properties, state.mark_delete_properties
     yield Header(
         format=FORMAT, topic=footer.topic, subscription=footer.subscription,
-        mark_delete=(state.mark_delete.ledger, state.mark_delete.entry), epoch=footer.epoch, generation=footer.generation, at_least=at_least,
+        mark_delete=(state.mark_delete.ledger, state.mark_delete.entry), epoch=footer.epoch, generation=footer.generation,
+        at_least=at_least,
         mark_delete_properties=None if numbers is None else dict(numbers.values),
         cursor_properties=None if properties is None else dict(properties.values),
         layout=layout[:LAYOUT_PER_LINE],
@@ -118,10 +119,16 @@ def _content(footer: Footer, state: AckState, at_least: bool) -> Iterator[AnyLin
     for begin in range(LAYOUT_PER_LINE, len(layout), LAYOUT_PER_LINE):
         yield LayoutLine(items=layout[begin : begin + LAYOUT_PER_LINE])
     for ledger in sorted(state.ledgers):
+        pairs: list[Any] = []
         for rows in state_view.acked_runs(state, ledger):
-            pairs: list[Any] = rows.tolist()
-            for begin in range(0, len(pairs), RANGES_PER_LINE):
+            pairs += rows.tolist()
+            begin = 0
+            while len(pairs) - begin >= RANGES_PER_LINE:
                 yield AcksLine(ledger=ledger, ranges=pairs[begin : begin + RANGES_PER_LINE])
+                begin += RANGES_PER_LINE
+            del pairs[:begin]
+        if pairs:
+            yield AcksLine(ledger=ledger, ranges=pairs)
     for key, partial in state.iter_partials():
         yield PartialLine(ledger=key.ledger, entry=key.entry, missing=list(partial.missing), batch_size=partial.batch_size)
 

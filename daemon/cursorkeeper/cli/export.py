@@ -25,7 +25,8 @@ async def read_state(ports: Ports, name: CursorName, bar: Bar, wait_s: float = r
     async def once(footer: Footer, _version: int) -> tuple[Footer, ev.ChainRead, bool]:
         ends = await reading.ends_of(ports.ledgers, footer)
         bar.grow(sum(end.info.length for end in ends.values() if end.info is not None))
-        answer = await reading.replay(ports.ledgers, name, reading.pinned(footer, ends), count=bar.advance, wait_s=wait_s)
+        readable, _ = reading.visible(footer, ends)
+        answer = await reading.replay(ports.ledgers, name, readable, count=bar.advance, wait_s=wait_s)
         if isinstance(answer, ev.ChainDamaged):
             raise CommandError(
                 f"{name}: its state cannot be read: {answer.reason}", "`cursorkeeper verify` names everything that is damaged", NO

@@ -221,7 +221,7 @@ class _Import:
         # a file made by hand may let mark-delete move on; one that was exported cannot
         if mark_delete == self._plan.header.mark_delete and (acked, partials) != (end.acked, end.partials):
             raise CommandError(
-                f"{self._name}: holds {acked} acked entries and {partials} partial batches where the file has {end.acked} and {end.partials}",
+                f"{self._name}: holds {acked} acked entries and {partials} partial batches, the file {end.acked} and {end.partials}",
                 "keep the file and report this",
                 NO,
             )

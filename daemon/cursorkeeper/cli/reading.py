@@ -15,7 +15,7 @@ from typing import TypeVar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
-from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.runtime.chain import ChainReader
@@ -122,6 +122,26 @@ def pinned(footer: Footer, ends: dict[int, End]) -> Footer:
     for ledger, end in ends.items():
         footer = footer.with_last_entry(ledger, end.last_entry)
     return footer
+
+
+def visible(footer: Footer, ends: dict[int, End]) -> tuple[Footer, bool]:
+    """A pinned footer whose base a reader can see, and whether that is the newest base. Raises CommandError.
+
+    The newest entry of an open ledger is not shown to readers; if that is the end of the newest snapshot, the state is
+    read from the previous one, which is the same state.
+    """
+    full = pinned(footer, ends)
+    base = footer.base
+    if not isinstance(base, SnapshotBase) or ends[base.ledger].is_final or ends[base.ledger].last_entry >= base.last_entry:
+        return full, True
+    older = from_previous(full)
+    if older is None:
+        raise CommandError(
+            f"{footer.topic}|{footer.subscription}: its snapshot was just written, and readers cannot see its end yet",
+            "run it again after its next acks, or when it is closed",
+            AWAY,
+        )
+    return older, False
 
 
 def is_at_least(footer: Footer, ends: dict[int, End]) -> bool:

@@ -1,0 +1,123 @@
+"""Pulsar's own broker.conf: an excerpt as it is shipped, with what an operator would have changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cursorkeeper.cli import connect
+from cursorkeeper.settings import Settings, SettingsError, load
+
+REAL = """\
+#
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.
+#
+
+### --- General broker settings --- ###
+
+# The metadata store URL
+# Examples:
+# * zk:my-zk-1:2181,my-zk-2:2181,my-zk-3:2181
+# * my-zk-1:2181,my-zk-2:2181,my-zk-3:2181 (will default to ZooKeeper when the schema is not specified)
+# * zk:my-zk-1:2181,my-zk-2:2181,my-zk-3:2181/my-chroot-path (to add a ZK chroot path)
+metadataStoreUrl=zk:zk-1:2181,zk-2:2181,zk-3:2181/pulsar-a
+
+# The metadata store URL for the configuration data. If empty, we fall back to use metadataStoreUrl
+configurationMetadataStoreUrl=
+
+# Broker data port
+brokerServicePort=6650
+webServicePort=8080
+
+# Metadata store session timeout in milliseconds.
+metadataStoreSessionTimeoutMillis=20000
+zooKeeperOperationTimeoutSeconds=-1
+
+### --- Managed Ledger --- ###
+
+# Number of bookies to use when creating a ledger
+managedLedgerDefaultEnsembleSize=2
+
+# Number of copies to store for each message
+managedLedgerDefaultWriteQuorum=2
+
+# Number of guaranteed copies (acks to wait before write is complete)
+managedLedgerDefaultAckQuorum=2
+
+# How frequently to flush the cursor positions that were accumulated due to rate limiting. (seconds).
+managedLedgerCursorPositionFlushSeconds = 60
+
+# Default type of checksum to use when writing to BookKeeper. Default is "CRC32C". Other possible options
+# are "CRC32", "MAC" or "DUMMY" (no checksum).
+managedLedgerDigestType=CRC32C
+
+# Default  password to use when writing to BookKeeper.
+managedLedgerPassword=
+
+# Max number of entries to append to a cursor ledger
+managedLedgerCursorMaxEntriesPerLedger=50000
+
+# Max time before triggering a rollover on a cursor ledger
+managedLedgerCursorRolloverTimeInSeconds=14400
+
+# Max number of "acknowledgment holes" that are going to be persistently stored.
+managedLedgerMaxUnackedRangesToPersist=10000
+managedLedgerMaxUnackedRangesToPersistInMetadataStore=-1
+
+# Deprecated settings
+zookeeperServers=
+"""
+
+
+def conf(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "broker.conf"
+    file.write_text(text)
+    return file
+
+
+def test_a_shipped_one(tmp_path: Path) -> None:
+    made = load(broker_conf=conf(tmp_path, REAL), environment={})
+    assert made.zookeeper == "zk-1:2181,zk-2:2181,zk-3:2181/pulsar-a"
+    assert (made.ensemble, made.write_quorum, made.ack_quorum, made.digest) == (2, 2, 2, "CRC32C")
+    assert (made.zookeeper_session_timeout_ms, made.ledger_age_max_s, made.password) == (20_000, 14_400, "")
+    assert made.max_entry_bytes == Settings().max_entry_bytes
+    parsed = connect.zookeeper_settings(made)
+    assert parsed.servers == (("zk-1", 2181), ("zk-2", 2181), ("zk-3", 2181)) and parsed.chroot == "/pulsar-a"
+
+
+def test_an_older_one(tmp_path: Path) -> None:
+    text = "zookeeperServers=zk:2181\nzooKeeperSessionTimeoutMillis=30000\nmanagedLedgerPassword=s3cret\nmanagedLedgerDigestType=MAC\n"
+    made = load(broker_conf=conf(tmp_path, text), environment={})
+    assert made.zookeeper == "zk:2181", "a host may be called zk"
+    assert (made.password, made.digest) == ("s3cret", "MAC")
+
+
+def test_limits_of_pip_381(tmp_path: Path) -> None:
+    made = load(broker_conf=conf(tmp_path, "persistentUnackedRangesMaxEntrySize=524288\n"), environment={})
+    assert made.max_entry_bytes == 524_288
+
+
+def test_the_last_of_several_counts(tmp_path: Path) -> None:
+    made = load(broker_conf=conf(tmp_path, "managedLedgerDefaultEnsembleSize=3\n managedLedgerDefaultEnsembleSize = 4 \n"), environment={})
+    assert made.ensemble == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("managedLedgerDefaultEnsembleSize=many\n", "managedLedgerDefaultEnsembleSize=many"),
+        ("managedLedgerDigestType=SHA\n", "managedLedgerDigestType=SHA"),
+        ("metadataStoreUrl=oxia://x:6648/default\n", "--zookeeper"),
+        ("metadataStoreUrl=etcd:http://x:2379\n", "--zookeeper"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=says) as error:
+        load(broker_conf=conf(tmp_path, text), environment={})
+    assert "broker.conf" in str(error.value)
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="No such file"):
+        load(broker_conf=tmp_path / "none", environment={})

@@ -1,0 +1,221 @@
+"""The program as a whole, without any system behind it: help, exit codes, errors, start-up time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cursorkeeper.cli import main as program
+from cursorkeeper.cli import problems
+from cursorkeeper.cli.problems import AWAY, BUG, NO, USAGE, CommandError, explain
+from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
+from cursorkeeper.settings import SettingsError
+from cursorkeeper_clients.bookkeeper import errors as bk
+from cursorkeeper_clients.stack.ports import free_port
+from cursorkeeper_clients.zookeeper import errors as zk
+from typer.testing import CliRunner, Result
+
+CURSOR = "persistent://t/ns/topic|sub"
+
+
+def cursorkeeper(*arguments: str) -> Result:
+    return CliRunner().invoke(program.app, list(arguments), env={"COLUMNS": "160", "NO_COLOR": "1"})
+
+
+def test_every_command_is_listed_and_has_help() -> None:
+    listed = cursorkeeper("--help")
+    assert listed.exit_code == 0
+    for name in program.LAZY:
+        assert f" {name} " in listed.output
+        text = cursorkeeper(name, "--help")
+        assert text.exit_code == 0, text.output
+        assert "Usage:" in text.output and "Traceback" not in text.output
+
+
+def test_every_command_of_ours_has_json_and_debug() -> None:
+    for name in ("ls", "inspect", "verify", "export", "import", "gc"):
+        text = cursorkeeper(name, "--help").output
+        for flag in ("--json", "--debug", "--zookeeper", "--root", "--config", "--broker-conf"):
+            assert flag in text, (name, flag)
+        assert ("--gateway" in text) == (name != "ls")
+
+
+def test_version() -> None:
+    assert cursorkeeper("--version").output.startswith("cursorkeeper 0.")
+
+
+def test_no_command_shows_the_help() -> None:
+    assert "Commands" in cursorkeeper().output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["lss"], USAGE, "Did you mean 'ls'"),
+        (["ls", "--colour"], USAGE, "--colour"),
+        (["inspect"], USAGE, "CURSOR"),
+        (["inspect", "no-bar"], USAGE, "'no-bar' is not a cursor's name"),
+        (["inspect", "|sub"], USAGE, "is not a cursor's name"),
+        (["inspect", "t", "s" * 1100], NO, "1024 are allowed"),
+        (["verify"], USAGE, "nothing to verify"),
+        (["verify", "--all", CURSOR], USAGE, "cursors and --all"),
+        (["import", "/no/such/file"], USAGE, "/no/such/file: No such file"),
+        (["export", CURSOR, "-o", "/"], USAGE, "is a directory"),
+        (["ls", "--zookeeper", "host:port"], USAGE, "zookeeper = 'host:port'"),
+        (["gc", "--gateway", "nowhere"], USAGE, "gateway = 'nowhere' is not an address"),
+        (["ls", "--config", "/no/such.toml"], USAGE, "/no/such.toml: no such file"),
+        (["ls", "--broker-conf", "/no/such.conf"], USAGE, "/no/such.conf"),
+        (["run", "--parent-pid", "-4"], USAGE, "--parent-pid -4"),
+        (["run", "--listen", "here"], USAGE, "listen = 'here' is not an address"),
+        (["run", "--ensemble", "many"], USAGE, "--ensemble"),
+    ],
+)
+def test_usage_errors(arguments: list[str], code: int, says: str) -> None:
+    result = cursorkeeper(*arguments)
+    assert result.exit_code == code, result.output
+    assert says in " ".join(result.output.split()) and "Traceback" not in result.output
+
+
+def test_a_dead_zookeeper_and_a_dead_gateway_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cursorkeeper.cli import connect
+
+    monkeypatch.setattr(connect, "START_TIMEOUT_S", 0.3)
+    address = f"127.0.0.1:{free_port()}"
+    result = cursorkeeper("ls", "--zookeeper", address)
+    assert result.exit_code == AWAY
+    assert f"ZooKeeper at {address} does not answer" in result.output and "What to do: " in result.output
+    started = time.monotonic()
+    assert cursorkeeper("inspect", CURSOR, "--zookeeper", address).exit_code == AWAY
+    assert time.monotonic() - started < 10
+
+
+def test_run_says_in_one_line_why_it_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cursorkeeper import app
+    from cursorkeeper.settings import Settings
+
+    async def no(settings: Settings, *, parent_pid: int = 0) -> int:
+        raise app.StartError("the gateway at x does not answer. What to do: start it")
+
+    monkeypatch.setattr(app, "run", no)
+    result = cursorkeeper("run")
+    assert result.exit_code == AWAY
+    assert result.stderr.splitlines() == ["cursorkeeper: the gateway at x does not answer", "What to do: start it"]
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_the_exit_code_of_run_is_the_daemons(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    from cursorkeeper import app
+    from cursorkeeper.settings import Settings
+
+    seen: list[tuple[Settings, int]] = []
+
+    async def run(settings: Settings, *, parent_pid: int = 0) -> int:
+        seen.append((settings, parent_pid))
+        return left
+
+    monkeypatch.setattr(app, "run", run)
+    arguments = [
+        "--zookeeper",
+        "h:1",
+        "--no-shrink-ensemble",
+        "--source",
+        "a:1",
+        "--sources",
+        "b:2",
+        "--ledger-age-max-s",
+        "7.5",
+        "--uvloop",
+    ]
+    assert cursorkeeper("run", *arguments, "--parent-pid", "12").exit_code == left
+    settings, parent = seen[0]
+    assert (settings.zookeeper, settings.shrink_ensemble, settings.sources, settings.ledger_age_max_s, parent) == (
+        "h:1", False, ["a:1", "b:2"], 7.5, 12,
+    )  # fmt: skip
+
+
+ERRORS: list[tuple[BaseException, int, str]] = [
+    (CommandError("m", "r", 9), 9, "m"),
+    (SettingsError("ensemble = 1: too few"), USAGE, "ensemble"),
+    (RefusedError(Refusal.NOT_FOUND, "c", "m", "r"), NO, "c: m"),
+    (DamageError("m", "ledger 1 entry 2"), NO, "ledger 1 entry 2: m"),
+    (TooNewError("version 2"), NO, "version 2"),
+    (FileNotFoundError(2, "No such file", "f"), USAGE, "f: No such file"),
+    (bk.GatewayRetry("TIMEOUT", bk.Outcome.UNKNOWN, ledger=4), AWAY, "ledger 4: TIMEOUT"),
+    (bk.NoSuchLedger("NO_SUCH_LEDGER", bk.Outcome.NOT_DONE, ledger=4), NO, "ledger 4"),
+    (bk.GatewayRefused("UNAUTHENTICATED", bk.Outcome.NOT_DONE), NO, "UNAUTHENTICATED"),
+    (zk.ConnectionLost("gone"), AWAY, "gone"),
+    (zk.AccessDenied(path="/x"), NO, "/x"),
+    (ZeroDivisionError("x"), BUG, "ZeroDivisionError"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "says"), ERRORS, ids=[type(e).__name__ for e, _, _ in ERRORS])
+def test_every_error_has_a_message_a_remedy_and_a_code(
+    error: BaseException, code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = explain(error)
+    assert problem.exit_code == code and says in problem.message and problem.remedy
+    problem.show()
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_traceback_only_with_debug(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cursorkeeper.cli import cursor_name
+
+    def bug(*_: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(cursor_name, "parse", bug)
+    result = cursorkeeper("inspect", CURSOR)
+    assert result.exit_code == BUG and "--debug" in result.output
+    result = cursorkeeper("inspect", CURSOR, "--debug")
+    assert isinstance(result.exception, KeyError)
+
+
+def test_problems_fit_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    problems.Problem("a\n  b", "", 1).show()
+    assert capsys.readouterr().err == "cursorkeeper: a b\n"
+
+
+def run_program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).parents[3]
+    path = os.pathsep.join([str(root / "clients"), str(root / "daemon")])
+    return subprocess.run(
+        [sys.executable, "-m", "cursorkeeper.cli.main", *arguments],
+        capture_output=True, text=True, timeout=60, check=False, env=os.environ | {"PYTHONPATH": path} | environment,
+    )  # fmt: skip
+
+
+def test_help_needs_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom cursorkeeper.cli.main import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "print([m for m in ('grpc', 'numpy', 'pyroaring', 'msgspec', 'structlog', 'prometheus_client') if m in sys.modules])"
+    )
+    root = Path(__file__).parents[3]
+    path = os.pathsep.join([str(root / "clients"), str(root / "daemon")])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path})
+    assert done.stdout.strip() == "[]"
+
+
+def test_as_a_process() -> None:
+    done = run_program("ls", "--zookeeper", "nonsense:", COLUMNS="100")
+    assert (done.returncode, done.stdout) == (USAGE, "")
+    assert done.stderr.splitlines()[0].startswith("cursorkeeper: zookeeper = 'nonsense:'")
+
+
+def test_a_setting_from_the_environment_counts_for_tools_too() -> None:
+    done = run_program("ls", CURSORKEEPER_ZOOKEEPER="x:y")
+    assert done.returncode == USAGE and "'x:y'" in done.stderr
+
+
+def test_json_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    from cursorkeeper.cli.output import json_line
+
+    json_line({"a": [1, None], "ü": Path("t")})
+    assert json.loads(capsys.readouterr().out) == {"a": [1, None], "ü": "t"}

@@ -1,0 +1,210 @@
+"""The program as people use it: `cursorkeeper run` as a process, and every tool against a real ZooKeeper and real bookies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cursorkeeper.core.names import CursorName
+from cursorkeeper_clients.ack_stream import Acks, LedgerAcks, PartialBatch, SourceConnection
+from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_clients.stack.ports import free_port
+from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
+from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
+from pyroaring import BitMap
+
+pytestmark = pytest.mark.jvm
+REPOSITORY = Path(__file__).parents[3]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY / "clients"), str(REPOSITORY / "daemon")]), "COLUMNS": "200"}
+PROGRAM = [sys.executable, "-m", "cursorkeeper.cli.main"]
+TOPIC, SUB = "persistent://t/ns/topic", "sub"
+CURSOR = f"{TOPIC}|{SUB}"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with Standalone(tmp_path_factory.mktemp("stack")) as running:
+        yield running
+
+
+class Daemon:
+    """`cursorkeeper run`, settings partly from a file."""
+
+    def __init__(self, stack: Standalone, folder: Path, *flags: str) -> None:
+        config = folder / "daemon.toml"
+        config.write_text('listen = "127.0.0.1:0"\nmetrics_listen = ""\ninline_state_max_bytes = 0\n')
+        command = [*PROGRAM, "run", "--config", str(config), "--gateway", stack.gateway, "--zookeeper", stack.zookeeper]
+        self.process = subprocess.Popen(
+            [*command, "--parent-pid", str(os.getpid()), *flags],
+            stdout=subprocess.PIPE,
+            stderr=(folder / "log").open("wb"),
+            env=ENVIRONMENT,
+        )
+        assert self.process.stdout is not None
+        assert select.select([self.process.stdout], [], [], 60)[0], "not ready"
+        self.ready = json.loads(self.process.stdout.readline())
+        self.address: str = self.ready["listen"]
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait(10)
+
+
+@pytest.fixture
+def daemon(stack: Standalone, tmp_path: Path) -> Iterator[Daemon]:
+    running = Daemon(stack, tmp_path)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.kill()
+
+
+def tool(
+    stack: Standalone, *arguments: str, code: int = 0, gateway: bool = True, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    where = ["--zookeeper", stack.zookeeper, *(["--gateway", stack.gateway] if gateway else [])]
+    command = [*PROGRAM, arguments[0], *where, *arguments[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT, input=stdin)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def json_lines(done: subprocess.CompletedProcess[str]) -> list[dict]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+async def make_cursor(address: str, topic: str = TOPIC, *, rounds: int = 3) -> None:
+    """Acks on the ack stream; left open."""
+    async with SourceConnection(address) as session:
+        handle = session.open(topic, SUB, cursor_properties={"k": "v"})
+        await handle.wait_opened()
+        for at in range(rounds):
+            entries = np.arange(1 + 100 * at, 90 + 100 * at, 2, dtype=np.uint32)
+            seq = await handle.send_acks(Acks([LedgerAcks(7, entries, partials=[PartialBatch(100 * at + 95, 10, BitMap([1, 3]))])]))
+            await handle.wait_durable(seq, 30)
+
+
+async def write_footer(stack: Standalone, name: CursorName, data: bytes) -> None:
+    servers, _ = parse_servers(stack.zookeeper)
+    client = ZooKeeperClient(ZooKeeperSettings(servers=servers))
+    await client.start()
+    await client.ensure_path(name.path().rpartition("/")[0])
+    await client.create(name.path(), data)
+    await client.close()
+
+
+def test_a_cursors_life_through_every_tool(stack: Standalone, daemon: Daemon, tmp_path: Path) -> None:
+    asyncio.run(make_cursor(daemon.address))
+
+    # open: nobody is disturbed, everything is "at least"
+    listed = {x["cursor"]: x for x in json_lines(tool(stack, "ls", "--json", gateway=False))}
+    assert listed[CURSOR]["state"] == "open" and listed[CURSOR]["chain"] == 1
+    shown = json_lines(tool(stack, "inspect", TOPIC, SUB, "--json"))
+    assert shown[0]["type"] == "footer" and shown[1]["atLeast"] and all(x["ok"] for x in shown[2:])
+    report = json_lines(tool(stack, "verify", CURSOR, "--json"))[0]
+    assert report["ok"] and report["atLeast"]
+    asyncio.run(make_cursor(daemon.address, rounds=1))
+
+    # closed by SIGTERM: exact
+    assert daemon.stop() == 0
+    report = json_lines(tool(stack, "verify", "--all", "--json"))[0]
+    assert report["ok"] and not report["atLeast"] and report["totals"] == {"ledgers": 1, "acked": 135, "holes": 161, "partials": 3}
+    assert "135 acked" in tool(stack, "verify", CURSOR).stdout
+    kinds = [x["kind"] for x in json_lines(tool(stack, "inspect", CURSOR, "--json")) if x["type"] == "record"]
+    assert kinds.count("open") == 1 and "delta" in kinds
+    assert "at 95" not in tool(stack, "inspect", CURSOR).stdout
+    assert CURSOR in tool(stack, "ls", gateway=False).stdout
+
+    # out and in again
+    file = tmp_path / "cursor.jsonl"
+    tool(stack, "export", CURSOR, "-o", str(file))
+    copy = f"{TOPIC}|copy"
+    done = json_lines(tool(stack, "import", str(file), "--cursor", copy, "--json"))[0]
+    assert (done["acked"], done["partials"], done["epoch"], done["replaced"]) == (135, 3, 1, False)
+    again = tool(stack, "export", copy).stdout
+    assert again.splitlines()[1:] == file.read_text().splitlines()[1:]
+    refused = tool(stack, "import", str(file), code=1)
+    assert "exists already" in refused.stderr and "--replace" in refused.stderr
+    assert "(replaced)" in tool(stack, "import", "-", "--cursor", copy, "--replace", stdin=file.read_text()).stdout
+    assert "2 cursor(s), 0 damaged" in tool(stack, "verify", "--all").stdout
+    assert json_lines(tool(stack, "gc", "--json"))[0]["garbage"] == 0
+
+
+def test_gc_of_what_a_crash_left(stack: Standalone, daemon: Daemon, tmp_path: Path) -> None:
+    topic = "persistent://t/ns/crash"
+    asyncio.run(make_cursor(daemon.address, topic))
+    before = json_lines(tool(stack, "inspect", topic, SUB, "--json", "--no-records"))
+    daemon.kill()
+    file = tmp_path / "f"
+    tool(stack, "export", topic, SUB, "-o", str(file))
+    tool(stack, "import", str(file), "--replace")
+    after = json_lines(tool(stack, "inspect", topic, SUB, "--json", "--no-records"))
+    assert after[0]["epoch"] > before[0]["epoch"] + 1 and after[1]["ledger"] != before[1]["ledger"]
+    assert "0 garbage" in tool(stack, "gc", "--dry-run").stdout
+
+
+def test_unknown_cursors_and_garbage_footers(stack: Standalone) -> None:
+    for command in ("inspect", "export"):
+        unknown = tool(stack, command, "persistent://t/ns/nobody", SUB, code=1)
+        assert "there is no such cursor" in unknown.stderr and "cursorkeeper ls" in unknown.stderr
+    assert "there is no such cursor" in tool(stack, "verify", "persistent://t/ns/nobody|s", code=1).stderr
+    root = ["--root", "/elsewhere"]
+    assert tool(stack, "ls", *root, gateway=False).stdout == "no cursors\n"
+
+    name = CursorName("persistent://t/ns/garbage", "s")
+    asyncio.run(write_footer(stack, name, b"\x00not a footer"))
+    listed = tool(stack, "ls", "--json", gateway=False, code=1)
+    assert {"damaged"} <= {x["state"] for x in json_lines(listed)} and "not JSON" in listed.stderr
+    looked = tool(stack, "inspect", name.display, code=1)
+    assert "not a footer" in looked.stdout and "not JSON" in looked.stderr
+    report = tool(stack, "verify", name.display, code=1)
+    assert "DAMAGED" in report.stdout and "What to do:" in report.stdout
+    assert "not JSON" in tool(stack, "export", name.display, code=1).stderr
+    garbage_in = tool(stack, "import", "-", stdin="what?", code=2)
+    assert "line 1" in garbage_in.stderr
+
+
+def test_outside_systems_that_are_away(stack: Standalone) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    down = subprocess.run([*PROGRAM, "ls", "--zookeeper", nobody], capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+    assert down.returncode == 3 and f"ZooKeeper at {nobody} does not answer" in down.stderr
+    command = [*PROGRAM, "verify", "--all", "--zookeeper", stack.zookeeper, "--gateway", nobody]
+    down = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+    assert down.returncode == 3 and f"the ledger gateway at {nobody} does not answer" in down.stderr
+    assert "Traceback" not in down.stderr
+
+
+def test_a_daemon_that_cannot_start(stack: Standalone, daemon: Daemon) -> None:
+    flags = ["--listen", daemon.address, "--metrics-listen", ""]
+    taken = tool(stack, "run", *flags, code=3)
+    assert f"cannot listen on {daemon.address}" in taken.stderr and "--listen" in taken.stderr
+    assert tool(stack, "run", "--max-entry-bytes", "4000000", "--listen", "127.0.0.1:0", code=2).stderr.count("max_entry_bytes") >= 1
+    assert daemon.stop() == 0
+
+
+def test_a_daemon_stops_with_its_parent(stack: Standalone, tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    running = Daemon(stack, tmp_path, "--parent-pid", str(parent.pid))
+    parent.communicate(b"\n", timeout=10)
+    try:
+        assert running.process.wait(30) == 0
+    finally:
+        if running.process.poll() is None:
+            running.kill()

@@ -1,0 +1,99 @@
+"""Where settings come from, which source wins, and that every error names the setting and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cursorkeeper.cli.problems import USAGE, explain
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.format.codec import Codec
+from cursorkeeper.runtime.keeper import KeeperLimits
+from cursorkeeper.settings import Settings, SettingsError, load
+from cursorkeeper_clients.bookkeeper.port import Digest
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_defaults_are_those_of_the_core() -> None:
+    made = load(environment={})
+    assert made.limits == Limits() and made.keeper_limits == KeeperLimits()
+    assert (made.policy.ensemble, made.policy.write_quorum, made.policy.ack_quorum, made.policy.digest) == (3, 3, 2, Digest.CRC32C)
+    assert made.encode.codec is Codec.ZSTD
+
+
+def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
+    conf = write(tmp_path / "broker.conf", "managedLedgerDefaultAckQuorum=1\nzookeeperServers=conf:1\nmanagedLedgerDigestType=MAC\n")
+    toml = write(tmp_path / "a.toml", 'zookeeper = "toml:1"\nroot = "/toml"\nlisten = "toml:1"\n')
+    env = {"CURSORKEEPER_ROOT": "/env", "CURSORKEEPER_LISTEN": "env:1", "UNRELATED": "x"}
+    made = load(broker_conf=conf, file=toml, environment=env, flags={"listen": "flag:1", "root": None})
+    assert (made.ack_quorum, made.zookeeper, made.root, made.listen, made.digest) == (1, "toml:1", "/env", "flag:1", "MAC")
+    assert load(broker_conf=conf, environment={}).zookeeper == "conf:1"
+
+
+def test_environment_values_are_text_of_any_type() -> None:
+    env = {
+        "CURSORKEEPER_ENSEMBLE": "5", "CURSORKEEPER_SHRINK_ENSEMBLE": "false", "CURSORKEEPER_LEDGER_AGE_MAX_S": "1.5",
+        "CURSORKEEPER_SOURCES": "a:1,b:2", "CURSORKEEPER_UVLOOP": "1",
+    }  # fmt: skip
+    made = load(environment=env)
+    assert (made.ensemble, made.shrink_ensemble, made.ledger_age_max_s, made.sources, made.uvloop) == (5, False, 1.5, ["a:1", "b:2"], True)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"ensemble": 2}, "write_quorum"),
+    ({"ack_quorum": 0}, "ack_quorum"),
+    ({"digest": "SHA1"}, "CRC32C"),
+    ({"codec": "gzip"}, "zstd"),
+    ({"max_entry_bytes": 1000}, "64 KiB"),
+    ({"max_entry_bytes": 5 << 20}, "64 KiB"),
+    ({"chain_ledgers_max": 64}, "chain_ledgers_hard_max"),
+    ({"inline_state_max_bytes": 2 << 20}, "jute.maxbuffer"),
+    ({"flush_interval_ms": -1}, "negative"),
+    ({"flush_interval_ms": "soon"}, "flush_interval_ms"),
+    ({"appends_in_flight_max": 1}, "at least 2"),
+    ({"daemon_appends_in_flight_max": 1}, "at least 4"),
+]
+
+
+@pytest.mark.parametrize(("values", "says"), BAD, ids=[next(iter(v)) for v, _ in BAD])
+def test_every_error_names_the_setting_and_the_remedy(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        load(environment={}, flags=values)
+    text = str(error.value)
+    assert next(iter(values)) in text and says in text
+    problem = explain(error.value)
+    assert problem.exit_code == USAGE and problem.remedy
+
+
+def test_errors_of_files_name_the_file(tmp_path: Path) -> None:
+    for text in ("zookeeper = [", "zookeeper = 1", "\xff"):
+        file = tmp_path / "a.toml"
+        file.write_bytes(text.encode("latin-1"))
+        with pytest.raises(SettingsError) as error:
+            load(file=file, environment={})
+        assert "a.toml" in str(error.value) or "zookeeper" in str(error.value)
+    with pytest.raises(SettingsError, match="no such file"):
+        load(file=tmp_path / "none.toml", environment={})
+
+
+def test_an_unknown_name_in_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="ensembel"):
+        load(file=write(tmp_path / "a.toml", "ensembel = 3\n"), environment={})
+
+
+def test_limits_of_the_gateway() -> None:
+    made = load(environment={})
+    made.check_gateway((1 << 20) + (64 << 10), 4 << 20)
+    with pytest.raises(SettingsError, match="above the gateway's entry limit"):
+        made.check_gateway(1 << 20, 4 << 20)
+    with pytest.raises(SettingsError, match="messages"):
+        made.check_gateway(2 << 20, 1 << 20)
+
+
+def test_the_identity_names_host_and_process() -> None:
+    assert Settings(name="n").identity.startswith("n/")
