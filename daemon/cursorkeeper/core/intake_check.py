@@ -78,6 +78,9 @@ class IntakeCheck:
             highest = max(highest, columns.bitmap.max())
         if columns.partials:
             highest = max(highest, max(e for e, _ in columns.partials))
+            lowest = min(e for e, _ in columns.partials)
+            if lowest < 0:
+                raise self._refuse(Refusal.POSITION_OUT_OF_RANGE, f"entry id {lowest} is out of range", "send entry ids of 0 to 2^32-1")
         return highest
 
     def _ledger_and_entry(self, ledger: int, highest: int, state: AckState, queued: Queued) -> None:

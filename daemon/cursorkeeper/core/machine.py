@@ -170,6 +170,7 @@ class CursorMachine:
             times.append(opening.wake_at_s(self))
         if self.state in OWNING:
             times.append(flushing.wake_at_s(self))
+            times.append(snapshotting.start_at_s(self))
             oldest = self.progress.oldest_unconfirmed_s
             if oldest is not None and self.state in LIVE:
                 if not self.paused:

@@ -102,35 +102,48 @@ def drive(m: CursorMachine, now: float) -> None:
     ledger = m.writer.current
     if run.phase is SnapshotPhase.MOVING and ledger is not None and ledger.named and ledger.ledger != run.left and m.writer.is_usable:
         run.phase = SnapshotPhase.WRITING
-        flushing.absorb(m)
-        run.plan = SnapshotPlan(m.acks, m.limits.max_entry_bytes - RECORD_HEADER_BYTES)
         run.records_before = m.cost.records
     if run.phase is SnapshotPhase.SWITCHING and m.commit.outstanding is None and not m.resets and not m.deleting:
         _switch(m, run)
 
 
+def _may_start(m: CursorMachine) -> bool:
+    if m.snapshot is not None or m.state not in (State.READY, State.NOT_PERSISTABLE) or m.closing or m.deleting or m.resets:
+        return False
+    return m.writer.phase in (WriterPhase.OPEN, WriterPhase.IDLE) and (m.writer.current is None or m.writer.current.named)
+
+
 def _maybe_start(m: CursorMachine, now: float) -> None:
-    if m.state not in (State.READY, State.NOT_PERSISTABLE) or m.closing or m.deleting or m.resets:
-        return
-    if m.writer.phase not in (WriterPhase.OPEN, WriterPhase.IDLE) or (m.writer.current is not None and not m.writer.current.named):
+    if not _may_start(m):
         return
     reason = snapshot_reason(m.limits, m.cost, chain_ledgers=len(m.chain), now_s=now, jitter=m.jitter)
     if reason is not None:
         start(m, reason, now)
 
 
+def start_at_s(m: CursorMachine) -> float | None:
+    """When to look again, if acks wait for a snapshot that shortens the chain; the cost rule itself can wait for an event."""
+    if len(m.chain) < m.limits.chain_ledgers_hard_max or m.progress.is_clear or not _may_start(m):
+        return None
+    return m.cost.snapshot_at_s + m.limits.snapshot_interval_min_s
+
+
 def write(m: CursorMachine, now: float) -> None:
     """Segments, as the window allows: one slot is left for the delta in front and one for the next acks."""
     run = m.snapshot
-    if run is None or run.phase is not SnapshotPhase.WRITING or run.plan is None or not m.writer.is_usable:
+    if run is None or run.phase is not SnapshotPhase.WRITING or not m.writer.is_usable:
         return
-    while not run.plan.is_done and _has_room(m, run):
+    while (run.plan is None or not run.plan.is_done) and _has_room(m, run):
         flushing.take(m)
         flushing.append_outbox(m)
         if m.writer.outbox or m.room <= 0:
             return
+        if run.plan is None:
+            # in the step of the first segment, behind the last delta in front of it: so the segments hold all that the
+            # deltas before the first of them hold, and a reader needs none of those
+            run.plan = SnapshotPlan(m.acks, m.limits.max_entry_bytes - RECORD_HEADER_BYTES)
         run.waiting.add(flushing.append(m, run.plan.take(m.acks)))
-    if run.plan.is_done and not run.waiting and _has_room(m, run):
+    if run.plan is not None and run.plan.is_done and not run.waiting and _has_room(m, run):
         flushing.take(m)  # the end record too repeats only what an entry before it holds
         flushing.append_outbox(m)
         if m.writer.outbox or m.room <= 0:
@@ -157,9 +170,9 @@ def _has_room(m: CursorMachine, run: SnapshotRun) -> bool:
 def write_at_s(m: CursorMachine) -> float | None:
     """Now, if a segment or the end record could be sent."""
     run = m.snapshot
-    if run is None or run.phase is not SnapshotPhase.WRITING or run.plan is None or not m.writer.is_usable or m.resets or m.deleting:
+    if run is None or run.phase is not SnapshotPhase.WRITING or not m.writer.is_usable or m.resets or m.deleting:
         return None
-    if run.plan.is_done and run.waiting:
+    if run.plan is not None and run.plan.is_done and run.waiting:
         return None
     return 0.0 if _has_room_given_any(m, run) else None
 

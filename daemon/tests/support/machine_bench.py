@@ -140,7 +140,7 @@ class Bench:
         found = {(ledger, e) for ledger in state.ledgers for e in state.acked_of(ledger)}
         phantoms = found - self.sent - set(beyond)
         assert not phantoms, f"acked by nobody: {sorted(phantoms)}"
-        seq = checker.ack(999_999)
+        seq = checker.ack(999_999, ledger=DATA if state.layout.last is None else state.layout.last)
         checker.go()
         assert checker.durable == seq, "a stall: the next ack is never confirmed"
         return state
@@ -162,7 +162,7 @@ class Owner:
         self.refused: fx.Refuse | None = None
         self.refused_handle: fx.RefuseHandle | None = None
         self.resets: list[fx.ResetDone] = []
-        self._acks_of: dict[int, set[tuple[int, int]]] = {}
+        self._acks_of: dict[tuple[int, int], set[tuple[int, int]]] = {}
 
     @property
     def state(self) -> State:
@@ -178,7 +178,7 @@ class Owner:
 
     def start(self, **request: Any) -> Owner:
         self.step(ev.Open(**{"takeover": True, **request}))
-        self.step(ev.Attach(self.attach))
+        self.step(ev.Attach(self.attach, request.get("layout", ())))
         return self
 
     def ack(self, *entries: int, ledger: int = DATA, mark_delete: Position | None = None) -> int:
@@ -187,7 +187,7 @@ class Owner:
     def send(self, *ledgers: LedgerColumns, mark_delete: Position | None = None) -> int:
         self.seq += 1
         named = {(c.ledger, int(e)) for c in ledgers for e in c.entries}
-        self._acks_of[self.seq] = named
+        self._acks_of[self.attach, self.seq] = named
         self.bench.sent |= named
         batch = AckBatch(self.seq, self.machine.generation, mark_delete, ledgers, None, 100, count_acks(ledgers, mark_delete))
         self.step(ev.Acks(self.attach, batch))
@@ -208,10 +208,11 @@ class Owner:
     def _note(self, effect: fx.Effect) -> None:
         match effect:
             case fx.Confirm():
-                assert effect.seq >= self.durable, "confirmations are cumulative"
-                self.durable = effect.seq
-                for seq in [s for s in self._acks_of if s <= effect.seq]:
-                    self.bench.confirmed |= self._acks_of.pop(seq)
+                if effect.attach == self.attach:
+                    assert effect.seq >= self.durable, "confirmations are cumulative"
+                    self.durable = effect.seq
+                for key in [k for k in self._acks_of if k[0] == effect.attach and k[1] <= effect.seq]:
+                    self.bench.confirmed |= self._acks_of.pop(key)
             case fx.StreamState():
                 self.streamed += 1
             case fx.Refuse():
@@ -240,6 +241,11 @@ class Owner:
             self.bench.now = max(self.bench.now, at)
             self.step(ev.Tick(64))
         raise AssertionError(f"the machine never comes to rest: {list(self.log)[-6:]}")
+
+    def go_a_little(self) -> None:
+        """Until something more is wanted."""
+        seen = len(self.log)
+        self.go(lambda: len(self.log) > seen)
 
     def hold(self, kind: type[E]) -> E:
         """Go on until an effect of this kind is wanted; take it out of the row undone."""

@@ -1,0 +1,64 @@
+"""Cursor names: canonical form, znode, bucket (DECISIONS 6)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import pytest
+from cursorkeeper.core.errors import RefusedError
+from cursorkeeper.core.names import CursorName
+from hypothesis import given
+from hypothesis import strategies as st
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+
+
+def test_decision_06_the_form() -> None:
+    name = CursorName.checked("persistent://tenant/ns/tópic-1.x~_", "sub|scription/ä %")
+    assert name.canonical == "persistent://tenant/ns/t%C3%B3pic-1.x~_|sub%7Cscription/%C3%A4%20%25"
+    assert name.znode == "persistent%3A%2F%2Ftenant%2Fns%2Ft%C3%B3pic-1.x~_|sub%7Cscription%2F%C3%A4%20%25"
+    digest = hashlib.sha256(name.canonical.encode()).digest()
+    assert name.bucket == digest.hex()[:3]
+    assert name.record_hash == int.from_bytes(digest[:8], "little")
+    assert name.path("/root") == f"/root/{name.bucket}/{name.znode}"
+    assert str(name) == name.display == "persistent://tenant/ns/tópic-1.x~_|sub|scription/ä %"
+
+
+@given(TEXTS, TEXTS)
+def test_decision_06_a_znode_is_one_path_element_and_leads_back(topic: str, subscription: str) -> None:
+    name = CursorName(topic, subscription)
+    assert re.fullmatch(r"[A-Za-z0-9\-_.~%|]+", name.znode)
+    assert name.znode not in (".", "..")
+    assert CursorName.from_znode(name.znode) == name
+
+
+@given(TEXTS, TEXTS, TEXTS, TEXTS)
+def test_decision_06_two_cursors_are_never_one(a: str, b: str, c: str, d: str) -> None:
+    one, other = CursorName(a, b), CursorName(c, d)
+    assert (one == other) == (one.canonical == other.canonical) == (one.znode == other.znode)
+
+
+def test_decision_06_a_bar_in_a_name_is_not_the_bar_between() -> None:
+    assert CursorName("a|b", "c").znode != CursorName("a", "b|c").znode
+
+
+def test_decision_06_over_1024_bytes() -> None:
+    fits = CursorName.checked("t" * 1_000, "s" * 23)
+    assert len(fits.canonical.encode()) == 1_024
+    for topic, subscription in (("t" * 1_000, "s" * 24), ("ä" * 171, "s")):
+        with pytest.raises(RefusedError, match="1024 are allowed") as refused:
+            CursorName.checked(topic, subscription)
+        assert refused.value.code == "NAME_TOO_LONG" and refused.value.remedy
+
+
+@pytest.mark.parametrize(("topic", "subscription"), [("", "s"), ("t", "")])
+def test_empty_names(topic: str, subscription: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        CursorName.checked(topic, subscription)
+    assert refused.value.code == "BAD_MESSAGE"
+
+
+def test_what_is_not_a_cursors_znode() -> None:
+    with pytest.raises(ValueError, match="not a cursor"):
+        CursorName.from_znode("no-bar")

@@ -1,0 +1,133 @@
+"""Accepted, in flight, durable: which message waits for which record."""
+
+from __future__ import annotations
+
+import pytest
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core.progress import Progress
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def kept(progress: Progress, *seqs: int, attach: int = 1) -> None:
+    for seq in seqs:
+        progress.accept(attach, seq, 10, float(seq))
+
+
+def test_decision_02_messages_bind_to_the_record_that_is_taken() -> None:
+    progress = Progress()
+    kept(progress, 1, 2)
+    assert progress.take() == range(1, 2)
+    kept(progress, 3)
+    assert progress.take() == range(2, 3)
+    assert progress.made_durable(1) == [fx.Confirm(1, 2, 20)]
+    assert progress.made_durable(2) == [fx.Confirm(1, 3, 10)]
+    assert progress.is_clear
+
+
+def test_decision_02_nothing_new_binds_to_the_newest_record_that_is_not_durable() -> None:
+    progress = Progress()
+    kept(progress, 1)
+    progress.take()
+    kept(progress, 2)
+    progress.bind_to_newest()
+    assert progress.confirmations() == [], "it waits for the record in flight"
+    assert progress.made_durable(1) == [fx.Confirm(1, 2, 20)]
+
+
+def test_decision_02_nothing_new_and_nothing_in_flight_confirms_now() -> None:
+    progress = Progress()
+    kept(progress, 1)
+    progress.bind_to_newest()
+    assert progress.confirmations() == [fx.Confirm(1, 1, 10)]
+
+
+def test_decision_02_a_roll_binds_again() -> None:
+    progress = Progress()
+    kept(progress, 1)
+    progress.take()
+    kept(progress, 2)
+    progress.take()
+    progress.made_durable(1)
+    progress.put_back()
+    assert progress.has_unbound and progress.taken == 1
+    kept(progress, 3)
+    assert progress.take() == range(2, 3)
+    assert progress.made_durable(2) == [fx.Confirm(1, 3, 20)]
+
+
+def test_decision_14_a_delta_of_several_records_binds_to_the_last() -> None:
+    progress = Progress()
+    kept(progress, 1)
+    assert progress.take(3) == range(1, 4)
+    assert progress.made_durable(2) == []
+    assert progress.made_durable(3) == [fx.Confirm(1, 1, 10)]
+
+
+def test_decision_11_a_reset_decides_what_came_before_it() -> None:
+    progress = Progress()
+    kept(progress, 1, 2)
+    progress.take()
+    progress.put_back()
+    kept(progress, 3, 4, 5)  # 3: the reset that is done; 4: one that waits for the new generation; 5: after it
+    assert progress.decide_until({(1, 4)}) == [fx.Confirm(1, 3, 30)]
+    assert progress.has_unbound
+    assert progress.decide_all() == [fx.Confirm(1, 5, 20)]
+
+
+def test_confirmations_are_per_handle() -> None:
+    progress = Progress()
+    kept(progress, 1, attach=1)
+    kept(progress, 7, attach=2)
+    kept(progress, 2, attach=1)
+    assert progress.unconfirmed_bytes == 30
+    progress.take()
+    assert progress.made_durable(1) == [fx.Confirm(1, 2, 20), fx.Confirm(2, 7, 10)]
+
+
+def test_the_oldest_times() -> None:
+    progress = Progress()
+    assert progress.oldest_unconfirmed_s is None and progress.oldest_unbound_s is None
+    kept(progress, 1)
+    progress.take()
+    kept(progress, 2, 3)
+    assert (progress.oldest_unconfirmed_s, progress.oldest_unbound_s) == (1.0, 2.0)
+
+
+def test_durable_never_goes_back_nor_beyond_what_was_taken() -> None:
+    progress = Progress()
+    progress.take(2)
+    progress.made_durable(2)
+    with pytest.raises(AssertionError, match="goes back"):
+        progress.made_durable(1)
+    with pytest.raises(AssertionError, match="never taken"):
+        progress.made_durable(3)
+
+
+@given(st.lists(st.sampled_from(["accept", "take", "durable", "put_back", "nothing_new"]), max_size=40))
+def test_every_message_is_confirmed_once_and_in_order(moves: list[str]) -> None:
+    progress, seq, confirmed, released = Progress(), 0, 0, 0
+
+    def told(effects: list[fx.Effect]) -> None:
+        nonlocal confirmed, released
+        for effect in effects:
+            assert isinstance(effect, fx.Confirm) and effect.seq > confirmed
+            confirmed, released = effect.seq, released + effect.released_bytes
+
+    for move in moves:
+        match move:
+            case "accept":
+                seq += 1
+                kept(progress, seq)
+            case "take":
+                progress.take()
+            case "durable" if progress.taken > progress.durable:
+                told(progress.made_durable(progress.durable + 1))
+            case "put_back":
+                progress.put_back()
+            case "nothing_new":
+                progress.bind_to_newest()
+                told(progress.confirmations())
+        assert progress.durable <= progress.taken
+    told(progress.decide_all())
+    assert (confirmed, released) == (seq, 10 * seq)
