@@ -33,6 +33,7 @@ from pyroaring import BitMap
 RANGES_PER_BATCH = 20_000
 LINES_PER_BATCH = 2_000
 BATCHES_AHEAD_MAX = 8
+DELETE_MAX_S = 10.0
 STALL_S = 60.0
 """Without any progress for so long, the import gives up."""
 AGAIN = "run the import again with --replace when it is well"
@@ -102,7 +103,9 @@ async def run_import(
     keeper = _keeper(ports, settings, rng or random.Random())
     await keeper.start()
     try:
-        return await _Import(keeper, ports, plan, bar, stall_s).run(replace=replace)
+        done = await _Import(keeper, ports, plan, bar, stall_s).run(replace=replace)
+        await keeper.wait_tasks(DELETE_MAX_S)  # else the ledgers it left would wait for garbage collection
+        return done
     finally:
         keeper.abandon()
 

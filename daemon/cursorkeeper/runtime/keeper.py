@@ -129,6 +129,11 @@ class Keeper:
         if waiting:
             await done.wait()
 
+    async def wait_tasks(self, limit_s: float) -> None:
+        """Until what runners do beside the protocol (deleting dropped ledgers) is done, at most so long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=limit_s)
+
     def abandon(self) -> None:
         """Stop at once, as a crash would: nothing is written any more."""
         self.draining = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ SETTINGS = Settings(inline_state_max_bytes=0)
 async def exported(world: CliWorld, name: CursorName, file: Path) -> bytes:
     footer, answer, at_least = await export.read_state(await world.ports(), name, world.bar)
     export.write(exchange.lines_of(footer, answer.state, at_least=at_least), file, world.bar)
-    return file.read_bytes()
+    return await asyncio.to_thread(file.read_bytes)
 
 
 async def imported(
@@ -37,6 +38,10 @@ async def imported(
     plan = scan(file, str(file), name, world.bar)
     ports = await world.ports("writer")
     return await run_import(ports, SETTINGS, plan, world.bar, replace=replace, stall_s=stall_s, rng=random.Random(3))
+
+
+def listed(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
 
 
 def content(data: bytes) -> list[bytes]:
@@ -223,17 +228,17 @@ async def test_export_of_damage_is_refused(world: CliWorld, tmp_path: Path) -> N
     world.bookkeeper.damage(footer.chain[0].ledger, 1, Damage.FLIP)
     with pytest.raises(CommandError, match=f"ledger {footer.chain[0].ledger} entry 1"):
         await exported(world, NAME, tmp_path / "1")
-    assert list(tmp_path.iterdir()) == []
+    assert listed(tmp_path) == []
 
 
-async def test_half_an_export_is_never_left(tmp_path: Path, world: CliWorld) -> None:
-    def broken() -> object:
+def test_half_an_export_is_never_left(tmp_path: Path, world: CliWorld) -> None:
+    def broken() -> Iterator[bytes]:
         yield b"x"
         raise OSError(28, "No space left on device", "f")
 
     with pytest.raises(OSError, match="No space"):
-        export.write(broken(), tmp_path / "f", world.bar)  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
+        export.write(broken(), tmp_path / "f", world.bar)
+    assert listed(tmp_path) == []
 
 
 def test_standard_input_is_read_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
