@@ -176,7 +176,7 @@ class ChainReader:
             begin = first + start
             try:
                 batch = replay.split_bodies(part, self._name.record_hash, place_of=lambda i, b=begin: f"ledger {ledger} entry {b + i}")  # type: ignore[misc]
-                self._join_batch(footer, ledger, begin, part, batch, listed, crcs, out)
+                self._join_batch(footer, ledger, begin, part, batch, base, listed, crcs, out)
             except TooNewError:
                 raise
             except DamageError:
@@ -192,6 +192,7 @@ class ChainReader:
         begin: int,
         part: Sequence[bytes],
         batch: replay.Batch,
+        base: SnapshotBase | None,
         listed: dict[int, int],
         crcs: dict[int, int],
         out: Replayed,
@@ -202,7 +203,9 @@ class ChainReader:
             place = f"ledger {ledger} entry {begin + int(batch.epoch.argmax())}"
             raise DamageError(f"is of epoch {int(batch.epoch.max())}, the footer of {footer.epoch}", place)
         current = batch.generation == footer.generation
-        deltas = np.flatnonzero(current & (batch.kind == Kind.DELTA)).tolist()
+        # what stands in front of the snapshot, the snapshot holds too: checked, not joined
+        needed = np.arange(begin, begin + len(part)) >= (base.first_entry if base else 0)
+        deltas = np.flatnonzero(current & needed & (batch.kind == Kind.DELTA)).tolist()
         if deltas:
             merged = replay.merge_deltas([batch.bodies[i] for i in deltas], place_of=lambda i: f"ledger {ledger} entry {begin + deltas[i]}")
             out.state.join_delta(merged)
@@ -228,7 +231,7 @@ class ChainReader:
         place = f"ledger {ledger} entry {entry}"
         try:
             batch = replay.split_bodies([payload], self._name.record_hash, place_of=lambda _i: place)
-            self._join_batch(footer, ledger, entry, [payload], batch, listed, crcs, out)
+            self._join_batch(footer, ledger, entry, [payload], batch, base, listed, crcs, out)
         except TooNewError:
             raise
         except DamageError as e:

@@ -19,6 +19,7 @@ async def test_acks_survive_kills_of_the_daemon_and_of_the_whole_stack(stack: St
     source, driver = await driving(daemon.address, "persistent://e2e/ns/kills", 1)
     for _ in range(2):
         await driver.send_some(60)
+        await driver.cursor.wait_durable(driver.cursor.last_ticket - 20)
         await daemon.kill()
         await daemon.start()
     await driver.send_some(60)

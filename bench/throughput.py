@@ -1,0 +1,110 @@
+"""Acks per second from the stream to durable: a source process, a daemon process and the stack, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.workload import BadCase
+from cursorkeeper_clients.ack_stream import Acks, LayoutItem, LayoutState, LedgerAcks, ResumingSource
+from cursorkeeper_clients.stack import Standalone
+
+from bench.rows import Row
+
+AIM = {"random": 1e6, "runs": 5e6}
+IN_FLIGHT = 24
+
+
+async def run(stack: Standalone) -> list[Row]:
+    """Random acks in a window of four ledgers, and runs of 100."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, entries in (("random", 30_000_000), ("runs", 200_000_000)):
+            daemon = DaemonProcess(Path(folder), stack.gateway, stack.zookeeper)
+            await daemon.start()
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "bench.throughput", daemon.address, kind, str(entries), stdout=asyncio.subprocess.PIPE
+                )
+                out, _ = await asyncio.wait_for(process.communicate(), 300)
+                found = json.loads(out)
+            finally:
+                await daemon.stop()
+            rate, ms = found["acks"] / found["seconds"], found["batch_ms_p50"]
+            rows.append(
+                Row(
+                    "throughput",
+                    f"{kind}, {entries / 1e6:.0f} M entries",
+                    "stream to durable",
+                    rate / 1e6,
+                    "M acks/s",
+                    rate / AIM[kind],
+                    "the aim",
+                )
+            )
+            rows.append(Row("throughput", f"{kind}, {entries / 1e6:.0f} M entries", "batch to durable p50", ms, "ms"))
+    return rows
+
+
+async def _source(address: str, kind: str, entries: int) -> None:
+    case = BadCase(entries=entries, ledgers=max(4, entries // 50_000))
+    layout = [LayoutItem(ledger, LayoutState.CLOSED, count) for ledger, count in case.layout()]
+    acks, waits = 0, []
+    sent: dict[int, float] = {}
+    changed = asyncio.Event()
+
+    def durable(upto: int) -> None:
+        for ticket in [t for t in sent if t <= upto]:
+            waits.append(time.perf_counter() - sent.pop(ticket))
+        changed.set()
+
+    async with ResumingSource.dialling(address) as source:
+        cursor = source.cursor(f"persistent://bench/ns/{kind}", "sub", layout=layout, on_durable=durable)
+        await cursor.wait_opened()
+        began = time.perf_counter()
+        for batch, count in _random(case) if kind == "random" else _runs(case):
+            while len(sent) >= IN_FLIGHT:
+                changed.clear()
+                await changed.wait()
+            at = time.perf_counter()
+            sent[await cursor.send(batch)] = at
+            acks += count
+        await cursor.wait_durable()
+        seconds = time.perf_counter() - began
+    waits.sort()
+    print(json.dumps({"acks": acks, "seconds": seconds, "batch_ms_p50": waits[len(waits) // 2] * 1e3}))
+
+
+def _random(case: BadCase):  # type: ignore[no-untyped-def]
+    for columns in case.batches():
+        yield Acks([LedgerAcks(ledger, values) for ledger, values in columns.items()]), sum(v.size for v in columns.values())
+
+
+def _runs(case: BadCase):  # type: ignore[no-untyped-def]
+    """Runs of 100 of a window of four ledgers, shuffled, 160 runs a batch; the first entry stays a hole."""
+    layout = case.layout()
+    for start in range(0, len(layout), case.window_ledgers):
+        runs = [(ledger, first) for ledger, count in layout[start : start + case.window_ledgers] for first in range(0, count, 100)]
+        order = np.random.default_rng(start).permutation(len(runs))
+        for part in np.array_split(order, max(1, len(order) // 160)):
+            ledgers: dict[int, list[int]] = {}
+            for at in part.tolist():
+                ledger, first = runs[at]
+                ledgers.setdefault(ledger, []).extend((max(first, 1), first + 99))
+            yield Acks([LedgerAcks(x, ranges=r) for x, r in ledgers.items()]), 100 * len(part)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address")
+    parser.add_argument("kind")
+    parser.add_argument("entries", type=int)
+    given = parser.parse_args()
+    asyncio.run(_source(given.address, given.kind, given.entries))
