@@ -7,11 +7,11 @@ up to e, and a deposed one may not know later ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
@@ -123,6 +123,7 @@ class FooterMonitor:
         self.first_of: dict[tuple[CursorName, int], tuple[Footer, int]] = {}
         """(cursor, generation) -> its first footer that is not a tombstone, and how many tombstones came before."""
         self.tombstones: dict[CursorName, int] = {}
+        self.on_switch: Callable[[CursorName, Footer], None] = lambda _name, _footer: None
         server.follow(self)
 
     def server_up(self) -> None:
@@ -163,6 +164,8 @@ class FooterMonitor:
         for ledger in footer.named_ledgers():
             check.that(ledger in check.ledgers, f"the footer names ledger {ledger}, which does not exist")
         self.current[name] = (version, footer)
+        if before is not None and isinstance(footer.base, SnapshotBase) and footer.base != before[1].base:
+            self.on_switch(name, footer)
         if footer.state is FooterState.DELETED:
             self.tombstones[name] = self.tombstones.get(name, 0) + 1
         else:

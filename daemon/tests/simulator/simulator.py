@@ -73,6 +73,8 @@ class Plan:
     call_chance: float
     zk_chance: float
     watch_drop: float
+    switch_chance: float
+    """Of a crash right after a snapshot's switch, and of damage to that snapshot once its successor has read it."""
     stale_reads: bool
 
 
@@ -129,6 +131,7 @@ def make_plan(rng: random.Random) -> Plan:
         append_chance=0.0 if calm else rng.choice((0.0, 0.002, 0.02)),
         call_chance=0.0 if calm else rng.choice((0.0, 0.02, 0.1)),
         zk_chance=0.0 if calm else rng.choice((0.0, 0.02, 0.1)),
+        switch_chance=0.0 if calm else rng.choice((0.0, 0.0, 0.2)),
         watch_drop=rng.choice((0.0, 0.0, 0.5)),
         stale_reads=rng.random() < 0.3,
     )
@@ -285,7 +288,8 @@ class Simulation:
         self.bookkeeper.ledgers = self.ledgers
         self.check.ledgers = self.ledgers
         self.check.monitor = FooterMonitor(self.server, self.names, self.check)
-        self.sources = []
+        self.check.monitor.on_switch = lambda name, footer: trouble.after_switch(self, name, footer)
+        self.sources: list[Source] = []
         for i, name in enumerate(self.names):
             rng = random.Random(f"{seed}/source{i}")
             first = DataLedger(rng.randint(0, 3))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,25 +178,6 @@ def rule_14_the_old_chain_is_deleted_before_the_answer(patch: pytest.MonkeyPatch
 
     before = CursorMachine.propose
     patch.setattr(CursorMachine, "propose", propose)
-
-
-@mutant
-def rule_15_segments_before_the_writer_has_moved(patch: pytest.MonkeyPatch) -> None:
-    """The plan is kept, the writer rolls once more and the switch names the first ledger alone."""
-
-    def switch(m: CursorMachine, run: Any) -> None:
-        run.parts = run.parts[:1]
-        before(m, run)
-
-    before = snapshotting._switch
-    patch.setattr(snapshotting, "_switch", switch)
-
-
-@mutant
-def rule_15_no_flush_in_front_of_segments(patch: pytest.MonkeyPatch) -> None:
-    namespace = SimpleNamespace(**vars(flushing))
-    namespace.take = lambda _m: None
-    patch.setattr(snapshotting, "flushing", namespace)
 
 
 @mutant

@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.footer import SnapshotBase
+from cursorkeeper.core.footer import Footer, SnapshotBase
+from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.values import SnapshotEnd
 from cursorkeeper.format import record
 from cursorkeeper_clients.bookkeeper.fake import Damage
@@ -154,29 +154,52 @@ def _delete_unopened(sim: Simulation, rng: random.Random) -> None:
 
 
 def _damage(sim: Simulation, rng: random.Random) -> None:
-    """Spoils one entry that a fall-back must survive: a segment, an end record, a delta in front of the snapshot."""
     for source in rng.sample(sim.sources, len(sim.sources)):
-        name = source.model.name
-        if name not in sim.check.monitor.current:
-            continue
-        footer = sim.check.monitor.current[name][1]
-        base = footer.base
-        if not isinstance(base, SnapshotBase) or footer.previous is None or sim.damaged & footer.named_ledgers():
-            continue
-        ledger = sim.ledgers[base.ledger]
-        try:
-            end_record = record.decode(ledger.entries[base.last_entry], name.record_hash).body
-        except DamageError:
-            continue
-        assert isinstance(end_record, SnapshotEnd)
-        what = rng.choices(("segment", "end", "before"), (5, 3, 2))[0]
-        if what == "before":
-            entry = rng.randrange(base.first_entry)
-        else:
-            entry = base.last_entry if what == "end" else rng.choice(end_record.segment_entries)
-        how = rng.choice((Damage.FLIP, Damage.TRUNCATE, Damage.DIGEST))
-        sim.damaged.add(base.ledger)
-        sim.bookkeeper.damage(base.ledger, entry, how)
-        sim.stats[f"damage {what}"] += 1
-        sim.check.log(f"damage {how} {what}: ledger {base.ledger} entry {entry}")
+        if _damage_one(sim, rng, source.model.name):
+            return
+
+
+def _damage_one(sim: Simulation, rng: random.Random, name: CursorName) -> bool:
+    """Spoils one entry that a fall-back must survive: a segment, an end record, a delta in front of the snapshot. One at a
+    time per cursor: what was damaged before must have left its footer."""
+    if name not in sim.check.monitor.current:
+        return False
+    footer = sim.check.monitor.current[name][1]
+    base = footer.base
+    if not isinstance(base, SnapshotBase) or footer.previous is None or sim.damaged & footer.named_ledgers():
+        return False
+    end_record = record.decode(sim.ledgers[base.ledger].entries[base.last_entry], name.record_hash).body
+    assert isinstance(end_record, SnapshotEnd)
+    what = rng.choices(("segment", "end", "before"), (5, 3, 2))[0]
+    if what == "before":
+        entry = rng.randrange(base.first_entry)
+    else:
+        entry = base.last_entry if what == "end" else rng.choice(end_record.segment_entries)
+    how = rng.choice((Damage.FLIP, Damage.TRUNCATE, Damage.DIGEST))
+    sim.damaged.add(base.ledger)
+    sim.bookkeeper.damage(base.ledger, entry, how)
+    sim.stats[f"damage {what}"] += 1
+    sim.check.log(f"damage {how} {what}: ledger {base.ledger} entry {entry}")
+    return True
+
+
+def after_switch(sim: Simulation, name: CursorName, footer: Footer) -> None:
+    """Perhaps the owner dies with its next deltas unsent; its successor reads the snapshot, which is damaged then."""
+    rng = sim.rng
+    if sim.over or rng.random() >= sim.plan.switch_chance:
         return
+    _crash_owner(sim, footer.writer, rng.randint(1, 6))
+
+    def then() -> None:
+        if not sim.over and _damage_one(sim, rng, name):
+            _crash_owner(sim, sim.check.monitor.current[name][1].writer, 1)
+
+    sim.loop.call_later(rng.choice((0.2, 0.5)), then)
+
+
+def _crash_owner(sim: Simulation, writer: str, turns: int) -> None:
+    node = next((n for n in sim.nodes if writer.startswith(f"{n.title}/")), None)
+    if node is not None:
+        sim.stats["trouble crash at a switch"] += 1
+        sim.loop.after_turns(turns, lambda: None if sim.over else sim.crash(node, sim.rng))
+        _new_node(sim, sim.rng)
