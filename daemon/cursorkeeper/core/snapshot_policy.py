@@ -34,7 +34,7 @@ class ReplayCost:
 
 def snapshot_reason(limits: Limits, cost: ReplayCost, *, chain_ledgers: int, now_s: float, jitter: float) -> str | None:
     """Why a snapshot should start now, or None. `jitter` in [-0.1, 0.1] spreads the cursors of a daemon."""
-    if now_s - cost.snapshot_at_s < limits.snapshot_interval_min_s:
+    if now_s < cost.snapshot_at_s + limits.snapshot_interval_min_s:  # as the wake-up time was computed
         return None
     scale = 1.0 + jitter
     if chain_ledgers >= limits.chain_ledgers_max:
