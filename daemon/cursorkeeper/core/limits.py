@@ -23,30 +23,50 @@ class Limits:
     flush_interval_ms: int = 10
     """The longest wait of the oldest pending ack."""
     flush_acks_max: int = 65_536
+    """So many pending acks are flushed at once."""
     flush_acks_min: int = 10
     """Below this a record is mostly header: wait for the interval."""
     flush_bytes_max: int = 512 * KIB
+    """So many bytes of pending messages are flushed at once."""
     appends_in_flight_max: int = 4
+    """Records of one cursor sent and not answered."""
     open_ledger_span_max: int = 16_000_000
+    """An ack may lie so many entries above the highest known one of a ledger that is not closed."""
     layout_ledgers_max: int = LAYOUT_LEDGERS_MAX
+    """Data ledgers in one layout run."""
     batch_size_max: int = BATCH_SIZE_MAX
+    """Messages in one batch entry."""
     mark_delete_properties_bytes_max: int = 64 * KIB
+    """Of the whole map."""
     cursor_properties_bytes_max: int = 16 * KIB
+    """Of the whole map; it has to fit a footer."""
     inline_state_max_bytes: int = 32 * KIB
+    """A state up to this size (before base64) is closed into its footer; 0: never."""
     chain_ledgers_max: int = 32
     """A longer chain starts a snapshot."""
     chain_ledgers_hard_max: int = 64
     """A longer chain is NOT_PERSISTABLE until a snapshot shortened it."""
     ledger_bytes_max: int = 256 * MIB
+    """A cursor ledger is rolled at this size."""
     ledger_age_max_s: float = 14_400
+    """A cursor ledger is rolled at this age, at the next flush."""
     snapshot_age_max_s: float = 86_400
+    """Deltas older than this are worth a snapshot."""
     snapshot_interval_min_s: float = 1.0
+    """Between two snapshots of a cursor."""
     snapshot_bytes_min: int = MIB
+    """Fewer delta bytes than this start no snapshot."""
     snapshot_cost_ratio: float = 1.0
+    """Delta bytes over the bytes of the last snapshot that start one."""
     replay_estimate_max_s: float = 2.0
+    """Estimated time of a replay that starts one."""
     snapshot_segments_in_flight_max: int = 2
+    """Segments sent and not answered."""
     inline_backstop_interval_ms: int = 1_000
+    """Between two states written into the footer because BookKeeper is away."""
     bookkeeper_away_ms: int = 2_000
     """Acks unconfirmed for longer pause the source; with BookKeeper away the inline backstop may then be used."""
     retry_min_ms: int = 50
-    retry_max_ms: int = 5_000
+    """First pause before something is tried again; doubled each time."""
+    retry_max_ms: int = 2_000
+    """Longest pause before something is tried again."""

@@ -29,6 +29,8 @@ from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 
+DELETES_WAIT_MAX_S = 2.0
+"""How long a close waits for deletions of dropped ledgers; what is left then is garbage collection's."""
 ROOM_MIN = 2
 """A turn may take two places: a segment goes with the delta in front of it."""
 
@@ -109,6 +111,8 @@ class Keeper:
         except TimeoutError:
             pass
         left = [r.name for r in self.cursors.values()]
+        if not left:
+            await self.wait_tasks(DELETES_WAIT_MAX_S)
         self.abandon()
         return left
 

@@ -21,7 +21,7 @@ def test_decision_06_the_form() -> None:
     digest = hashlib.sha256(name.canonical.encode()).digest()
     assert name.bucket == digest.hex()[:3]
     assert name.record_hash == int.from_bytes(digest[:8], "little")
-    assert name.path("/root") == f"/root/{name.bucket}/{name.znode}"
+    assert name.path("/elsewhere") == f"/elsewhere/{name.bucket}/{name.znode}"
     assert str(name) == name.display == "persistent://tenant/ns/tópic-1.x~_|sub|scription/ä %"
 
 
