@@ -106,6 +106,8 @@ class CursorMachine:
         self.inline_refused = False
         self.covered = finishing.Covered()
         self.check_token = 0
+        self.look_again = False
+        """The footer may have changed since it was read last."""
         self.checked_synced = False
 
         self.now = 0.0
@@ -143,6 +145,7 @@ class CursorMachine:
             flushing.settle_without_writing(self)
             rolling.drive(self, now)
             flushing.drive(self, now)
+            opening.look(self)
             self._watch_progress(now)
 
     def _watch_progress(self, now: float) -> None:

@@ -139,7 +139,14 @@ def on_footer_unreadable(m: CursorMachine, event: ev.FooterUnreadable, now: floa
 
 def on_footer_changed(m: CursorMachine, event: ev.FooterChanged, now: float) -> None:
     """Is there a new owner? An idle one would never learn it otherwise."""
-    if m.state in OWNING and m.commit.outstanding is None and not m.check_token and m.writer.phase is not WriterPhase.CHECKING:
+    m.look_again = True
+
+
+def look(m: CursorMachine) -> None:
+    """Reads the footer when it may have changed, which also sets the next watch: our own writes use it up, during the claim
+    and later, so a change that comes at a bad time must be remembered."""
+    if m.look_again and m.commit.outstanding is None and not m.check_token and m.writer.phase is not WriterPhase.CHECKING:
+        m.look_again = False
         m.check_token = m.token()
         m.emit(fx.ReadFooter(m.check_token, sync=False))
 
