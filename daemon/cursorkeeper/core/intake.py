@@ -27,7 +27,7 @@ def on_attach(m: CursorMachine, event: ev.Attach, now: float) -> None:
     """A handle wants the state; it gets it when everything accepted is durable (see `flushing.drive`)."""
     m.attach, m.attach_waiting, m.last_seq = None, event.attach, 0
     m.attach_layout = event.layout
-    if m.state in LIVE:
+    if m.state in LIVE and not m.resets:  # else when they are decided: what it tells belongs to the last generation
         take_layout(m, event.attach, event.layout)
 
 
@@ -154,6 +154,8 @@ def apply_deferred(m: CursorMachine) -> None:
         except RefusedError as e:
             if event.attach == m.attach:
                 _refuse_handle(m, event.attach, e)
+    if m.attach_waiting is not None:
+        take_layout(m, m.attach_waiting, m.attach_layout)
 
 
 def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
