@@ -18,7 +18,7 @@ from cursorkeeper.core.footer import ChainLedger, Previous, SnapshotBase
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.snapshot_policy import snapshot_reason
-from cursorkeeper.core.table import State
+from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.values import SnapshotEnd
 from cursorkeeper.core.writer import WriterPhase
 
@@ -108,8 +108,9 @@ def drive(m: CursorMachine, now: float) -> None:
 
 
 def _may_start(m: CursorMachine) -> bool:
-    if m.snapshot is not None or m.state not in (State.READY, State.NOT_PERSISTABLE) or m.closing or m.deleting or m.resets:
+    if m.snapshot is not None or m.state not in LIVE or m.closing or m.deleting or m.resets:
         return False
+    # the writer's own words, not ROLLING: the state follows them at the end of an event, and there may be no next one soon
     return m.writer.phase in (WriterPhase.OPEN, WriterPhase.IDLE) and (m.writer.current is None or m.writer.current.named)
 
 

@@ -310,6 +310,36 @@ def test_decision_20_a_reset_writes_an_inline_base() -> None:
     assert a.resets == [fx.ResetDone(a.attach, 2, Position(DATA, 2))]
 
 
+def test_a_missing_ledger_of_a_footer_that_has_moved_on_is_no_damage() -> None:
+    """B has claimed and is about to read when C closes the cursor into the footer and deletes the ledger: B reads the footer
+    again, after a sync, and claims what is there now."""
+    bench = Bench()
+    a = started(bench.opened("A"))
+    assert a.durable
+    b = bench.owner("B").start()
+    reading = b.hold(fx.ReadChain)
+    c = bench.opened("C")
+    c.step(ev.Close())
+    c.go()
+    assert not bench.ledgers
+    b.do(reading)
+    assert b.hold(fx.ReadFooter).sync
+    b.todo.appendleft(b.did(fx.ReadFooter)[-1])
+    b.go()
+    assert b.state is State.READY and b.machine.epoch == 4
+    # the same while nothing has moved: refused, with the reason, and however often ZooKeeper must be asked
+    bench.ask()
+    lost = bench.chain[0]
+    del bench.ledgers[lost]
+    d = bench.owner("D").start()
+    read = next(iter(r for r in [d.hold(fx.ReadFooter)]))
+    d.do(read)
+    again = d.hold(fx.ReadFooter)
+    d.step(ev.FooterReadFailed(again.token, "away"))
+    d.go()
+    assert d.refused is not None and f"ledger {lost}" in d.refused.message
+
+
 # ---- ledgers and snapshots
 
 

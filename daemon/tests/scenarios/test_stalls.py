@@ -151,7 +151,7 @@ async def test_p06_claims_are_decided_one_by_one() -> None:
         await owner.durable()
     for keeper in (second, third):
         assert keeper.failures == []
-        keeper.abandon()
+        assert await keeper.close() == []
 
 
 def test_p07_a_ledger_whose_first_append_failed_is_dropped() -> None:

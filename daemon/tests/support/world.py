@@ -150,6 +150,13 @@ class Source:
     def send(self, event: ev.Event) -> None:
         self.keeper.cursors[self.name].dispatch(event)
 
+    def send_close(self) -> None:
+        self.send(ev.Close())
+
+    def poll_footer(self) -> None:
+        """What the slow poll does, now."""
+        self.send(ev.FooterChanged())
+
     def ack(self, *ledgers: LedgerColumns, mark_delete: Position | None = None, properties: dict[str, int] | None = None) -> int:
         self.seq += 1
         batch = AckBatch(self.seq, self.machine.generation, mark_delete, ledgers, properties, 100, count_acks(ledgers, mark_delete))

@@ -1,0 +1,384 @@
+"""What a reader makes of every kind of damage (COMMIT rule 18, DECISIONS 22): harmless, fall back, or refuse loudly.
+
+The cursor of these tests has a snapshot with a delta in front of it, a delta behind it, and a previous chain to fall back to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+from cursorkeeper.core.footer import Footer, SnapshotBase
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.snapshotting import SnapshotPhase
+from cursorkeeper.core.values import Delta, Record
+from cursorkeeper.format import footer as footer_bytes
+from cursorkeeper.format import record
+from cursorkeeper.format.record import Kind
+from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Operation, Outcome
+from cursorkeeper_clients.bookkeeper.fake import Damage
+from cursorkeeper_clients.zookeeper.values import ANY_VERSION
+from pyroaring import BitMap
+
+from daemon.tests.runtime.virtual import until, virtual
+from daemon.tests.support.world import NAME, Source, World, acks
+
+DATA = 10
+EVERY = Limits(snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot_interval_min_s=0.0, flush_interval_ms=1)
+UNREADABLE = [Damage.FLIP, Damage.TRUNCATE, Damage.DIGEST]
+
+
+@dataclass
+class Kept:
+    """A cursor on disk, its owner gone. Acks 1 to 4 are confirmed: 1 in the previous chain, 2 in front of the snapshot's
+    first segment, 3 and 4 behind its end."""
+
+    world: World
+    footer: Footer
+
+    @property
+    def base(self) -> SnapshotBase:
+        assert isinstance(self.footer.base, SnapshotBase)
+        return self.footer.base
+
+    @property
+    def previous_ledger(self) -> int:
+        assert self.footer.previous is not None
+        return self.footer.previous.chain[-1].ledger
+
+    def entry_of(self, ledger: int, kind: Kind, last: bool = False) -> int:
+        found = [e for e, data in enumerate(self.world.bookkeeper.ledgers[ledger].entries) if record.peek(data).kind is kind]
+        return found[-1 if last else 0]
+
+    async def change_footer(self, change: Callable[[Footer], Footer]) -> None:
+        await self.write_footer(footer_bytes.encode(change(self.footer)))
+
+    async def write_footer(self, data: bytes) -> None:
+        session = self.world.zookeeper.session()
+        await session.start()
+        await session.set(NAME.path(), data, ANY_VERSION)
+
+    async def opened(self, limits: Limits | None = None) -> Source:
+        self.world.limits = limits or Limits(snapshot_interval_min_s=0.0)
+        source = Source(await self.world.keeper("next"))
+        await source.open()
+        return source
+
+    async def assert_all_there(self, source: Source) -> None:
+        assert source.told.refused is None, source.told.refused
+        for entry in (1, 2, 3, 4):
+            assert source.machine.acks.is_acked(DATA, entry), entry
+        source.ack(acks(DATA, 20))
+        await source.durable()
+
+    async def assert_refused(self, code: str, *says: str) -> None:
+        before = self.world.zookeeper.tree.get(NAME.path()).data
+        source = await self.opened()
+        assert source.told.refused is not None, "it was opened"
+        assert source.told.refused[0] == code
+        for word in says:
+            assert word in source.told.refused[1], source.told.refused
+        assert source.told.refused[2], "a remedy"
+        claimed = footer_bytes.decode(self.world.zookeeper.tree.get(NAME.path()).data)
+        untouched = footer_bytes.decode(before)
+        assert (claimed.base, claimed.previous) == (untouched.base, untouched.previous), "untouched on disk but for the claim"
+
+
+async def kept() -> Kept:
+    world = World(limits=EVERY)
+    faults = world.bookkeeper.faults
+    faults.delay_min_s = faults.delay_max_s = 0.01
+    keeper = await world.keeper("first")
+    source = Source(keeper)
+    await source.open()
+    source.ack(acks(DATA, 1))
+    machine = source.machine
+    await until(lambda: machine.snapshot is not None and machine.snapshot.phase is SnapshotPhase.MOVING)
+    source.ack(acks(DATA, 2))
+    await until(lambda: machine.counters.snapshots > 0)
+    machine.limits = Limits()
+    source.ack(acks(DATA, 3))
+    await source.durable()
+    source.ack(acks(DATA, 4))
+    await source.durable()
+    keeper.abandon()
+    footer = footer_bytes.decode(world.zookeeper.tree.get(NAME.path()).data)
+    found = Kept(world, footer)
+    assert found.base.first_entry == 2 and footer.previous is not None and footer.previous.chain
+    faults.clear()
+    return found
+
+
+# ---- harmless
+
+
+@virtual
+async def test_nothing_is_damaged() -> None:
+    here = await kept()
+    source = await here.opened()
+    await here.assert_all_there(source)
+
+
+@pytest.mark.parametrize("how", UNREADABLE)
+@virtual
+async def test_decision_22_a_delta_that_previous_alone_holds_is_not_even_read(how: Damage) -> None:
+    here = await kept()
+    here.world.bookkeeper.damage(here.previous_ledger, here.entry_of(here.previous_ledger, Kind.DELTA), how)
+    await here.assert_all_there(await here.opened())
+
+
+@pytest.mark.parametrize("how", UNREADABLE)
+@virtual
+async def test_decision_22_a_delta_in_front_of_the_snapshot_is_harmless_and_bars_the_fall_back(how: Damage) -> None:
+    here = await kept()
+    here.world.bookkeeper.damage(here.base.ledger, 1, how)
+    assert here.entry_of(here.base.ledger, Kind.DELTA) == 1
+    source = await here.opened()
+    await here.assert_all_there(source)
+    await until(lambda: source.machine.counters.snapshots > 0)
+    footer = source.machine.commit.committed
+    assert footer is not None and isinstance(footer.base, SnapshotBase) and footer.base.ledger != here.base.ledger
+
+
+@pytest.mark.parametrize("how", UNREADABLE)
+@virtual
+async def test_the_open_record_is_for_people(how: Damage) -> None:
+    here = await kept()
+    here.world.bookkeeper.damage(here.base.ledger, 0, how)
+    await here.assert_all_there(await here.opened())
+
+
+# ---- fall back
+
+
+@pytest.mark.parametrize("part", ["segment", "end record"])
+@pytest.mark.parametrize("how", UNREADABLE)
+@virtual
+async def test_a_damaged_snapshot_falls_back(how: Damage, part: str) -> None:
+    here = await kept()
+    entry = here.base.first_entry if part == "segment" else here.base.last_entry
+    here.world.bookkeeper.damage(here.base.ledger, entry, how)
+    assert here.footer.previous is not None
+    source = await here.opened(Limits())
+    await here.assert_all_there(source)
+    # rebased in the next footer write, and a snapshot soon
+    await until(lambda: source.machine.counters.snapshots > 0)
+    committed = source.machine.commit.committed
+    assert committed is not None and committed.previous is not None
+    assert committed.previous.base == here.footer.previous.base
+    assert {here.previous_ledger, here.base.ledger} <= {c.ledger for c in committed.previous.chain}
+    assert committed.damaged == ((here.base.ledger, entry),)
+    # and the next owner reads it
+    source.keeper.abandon()
+    await here.assert_all_there(await here.opened())
+
+
+@virtual
+async def test_segments_that_the_end_record_was_not_made_of_fall_back() -> None:
+    """Both are whole, but they do not belong together."""
+    here = await kept()
+    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
+    good = record.decode(ledger.entries[here.base.first_entry], NAME.record_hash)
+    ledger.entries[here.base.first_entry] = record.encode(replace(good, sequence=good.sequence + 77))
+    source = await here.opened()
+    await here.assert_all_there(source)
+
+
+@virtual
+async def test_a_listed_segment_that_is_something_else_falls_back() -> None:
+    here = await kept()
+    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
+    good = record.decode(ledger.entries[here.base.first_entry], NAME.record_hash)
+    ledger.entries[here.base.first_entry] = record.encode(replace(good, body=Delta(acks={DATA: BitMap([1])})))
+    source = await here.opened()
+    await here.assert_all_there(source)
+
+
+@virtual
+async def test_a_damaged_snapshot_without_a_previous_one_is_refused() -> None:
+    here = await kept()
+    await here.change_footer(lambda f: replace(f, previous=None))
+    here.world.bookkeeper.damage(here.base.ledger, here.base.first_entry, Damage.FLIP)
+    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry {here.base.first_entry}", "no previous")
+
+
+@virtual
+async def test_a_fall_back_that_needs_a_damaged_delta_is_refused() -> None:
+    here = await kept()
+    entry = here.entry_of(here.previous_ledger, Kind.DELTA)
+    here.world.bookkeeper.damage(here.previous_ledger, entry, Damage.FLIP)
+    here.world.bookkeeper.damage(here.base.ledger, here.base.last_entry, Damage.FLIP)
+    await here.assert_refused("DAMAGED", f"ledger {here.previous_ledger} entry {entry}")
+
+
+@virtual
+async def test_a_fall_back_reads_deltas_in_front_of_the_damaged_snapshot() -> None:
+    """What is harmless beside a good snapshot is needed without it."""
+    here = await kept()
+    here.world.bookkeeper.damage(here.base.ledger, here.base.last_entry, Damage.FLIP)
+    here.world.bookkeeper.damage(here.base.ledger, 1, Damage.FLIP)
+    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry 1")
+
+
+# ---- refuse
+
+
+@pytest.mark.parametrize("how", UNREADABLE)
+@virtual
+async def test_decision_22_any_other_damaged_delta_is_refused(how: Damage) -> None:
+    here = await kept()
+    entry = here.entry_of(here.base.ledger, Kind.DELTA, last=True)
+    assert entry > here.base.last_entry
+    here.world.bookkeeper.damage(here.base.ledger, entry, how)
+    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry {entry}")
+
+
+@virtual
+async def test_decision_22_a_read_shorter_than_last_entry_is_refused() -> None:
+    here = await kept()
+    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
+    end = here.world.bookkeeper.fence_behind(here.base.ledger).last_entry
+    await here.change_footer(lambda f: f.with_last_entry(here.base.ledger, end))
+    del ledger.entries[-1]
+    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger}", f"the footer says {end}")
+
+
+@virtual
+async def test_decision_22_records_of_another_cursor_are_refused() -> None:
+    here = await kept()
+    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
+    other = CursorName("persistent://t/ns/topic", "another").record_hash
+    foreign = record.decode(ledger.entries[-1], None)
+    ledger.entries[-1] = record.encode(replace(foreign, cursor_hash=other))
+    await here.assert_refused("DAMAGED", "another cursor", f"ledger {here.base.ledger} entry {len(ledger.entries) - 1}")
+
+
+@virtual
+async def test_decision_22_a_whole_ledger_of_another_cursor_is_refused_at_its_first_entry() -> None:
+    here = await kept()
+    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
+    first: Record = record.decode(ledger.entries[0], None)
+    ledger.entries[0] = record.encode(replace(first, cursor_hash=1))
+    await here.assert_refused("DAMAGED", "another cursor", f"ledger {here.base.ledger} entry 0")
+
+
+@virtual
+async def test_decision_22_a_record_of_a_later_epoch_than_the_footer_is_refused() -> None:
+    here = await kept()
+    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
+    late = record.decode(ledger.entries[-1], None)
+    ledger.entries[-1] = record.encode(replace(late, epoch=99))
+    await here.assert_refused("DAMAGED", "epoch 99", f"ledger {here.base.ledger} entry {len(ledger.entries) - 1}")
+
+
+@pytest.mark.parametrize("at", ["segment", "delta", "open record"])
+@virtual
+async def test_a_newer_record_is_never_skipped(at: str) -> None:
+    here = await kept()
+    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
+    entry = {"segment": here.base.first_entry, "delta": len(ledger.entries) - 1, "open record": 0}[at]
+    data = ledger.entries[entry]
+    ledger.entries[entry] = data[:2] + bytes([record.VERSION + 1]) + data[3:]
+    await here.assert_refused("FORMAT_TOO_NEW", "version", f"ledger {here.base.ledger} entry {entry}")
+
+
+@virtual
+async def test_a_missing_ledger_is_looked_for_once_more_and_then_refused() -> None:
+    here = await kept()
+    here.world.bookkeeper.lose_ledger(here.base.ledger)
+    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} does not exist")
+
+
+# ---- the footer
+
+
+@virtual
+async def test_a_footer_that_is_not_json() -> None:
+    here = await kept()
+    await here.write_footer(b"{{{")
+    source = await here.opened()
+    assert source.told.refused is not None and source.told.refused[0] == "DAMAGED"
+    assert "not JSON" in source.told.refused[1]
+    assert here.world.zookeeper.tree.get(NAME.path()).data == b"{{{"
+
+
+@virtual
+async def test_a_footer_with_a_flipped_byte() -> None:
+    here = await kept()
+    data = bytearray(footer_bytes.encode(here.footer))
+    at = data.index(b'"epoch":') + 8
+    data[at] = ord("9")
+    await here.write_footer(bytes(data))
+    source = await here.opened()
+    assert source.told.refused is not None and source.told.refused[0] == "DAMAGED"
+
+
+@virtual
+async def test_a_newer_footer() -> None:
+    here = await kept()
+    data = footer_bytes.encode(here.footer).replace(b'{"version":1', b'{"version":2', 1)
+    await here.write_footer(data)
+    source = await here.opened()
+    assert source.told.refused is not None and source.told.refused[0] == "FORMAT_TOO_NEW"
+    assert here.world.zookeeper.tree.get(NAME.path()).data == data
+
+
+@virtual
+async def test_a_footer_that_is_lost_under_its_owner() -> None:
+    here = await kept()
+    source = await here.opened()
+    await here.assert_all_there(source)
+    session = here.world.zookeeper.session()
+    await session.start()
+    await session.delete(NAME.path(), ANY_VERSION)
+    source.poll_footer()
+    await source.told.until(lambda: bool(source.told.ended))
+    assert source.told.refused is not None and source.told.refused[0] == "FOOTER_LOST"
+
+
+# ---- never damage
+
+
+@virtual
+async def test_not_enough_bookies_is_never_damage() -> None:
+    here = await kept()
+    here.world.bookkeeper.bookies_up = 1
+    world = here.world
+    world.limits = Limits()
+    slow = Source(await world.keeper("next"))
+    opening = asyncio.get_running_loop().create_task(slow.open())
+    await asyncio.sleep(15)
+    machine = slow.keeper.cursors[NAME].machine
+    assert not opening.done() and machine.state == "FENCING"
+    assert "BookKeeper" in machine.waiting_for
+    world.bookkeeper.bookies_up = 3
+    await opening
+    await here.assert_all_there(slow)
+
+
+@virtual
+async def test_an_entry_that_no_bookie_gives_is_waited_for() -> None:
+    here = await kept()
+    last = len(here.world.bookkeeper.ledgers[here.base.ledger].entries) - 1
+    here.world.bookkeeper.damage(here.base.ledger, last, Damage.GONE)
+    slow = Source(await here.world.keeper("next"))
+    opening = asyncio.get_running_loop().create_task(slow.open())
+    await asyncio.sleep(15)
+    machine = slow.keeper.cursors[NAME].machine
+    assert not opening.done() and machine.state == "READING"
+    assert f"ledger {here.base.ledger}" in machine.waiting_for
+    here.world.bookkeeper.ledgers[here.base.ledger].damage.clear()
+    await opening
+    await here.assert_all_there(slow)
+
+
+@virtual
+async def test_rights_that_are_missing_are_never_damage() -> None:
+    """A refusal that says nothing about the bytes is waited for, visibly."""
+    here = await kept()
+    error = GatewayRefused("UNAUTHENTICATED", Outcome.NOT_DONE)
+    here.world.bookkeeper.faults.refuse(Operation.READ, error, times=5)
+    await here.assert_all_there(await here.opened())
