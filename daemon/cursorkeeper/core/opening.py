@@ -15,7 +15,7 @@ from cursorkeeper.core.commit import Committed, Decision, Lost, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase
 from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, Position
-from cursorkeeper.core.table import OWNING, State
+from cursorkeeper.core.table import State
 from cursorkeeper.core.values import CursorProperties, Segment, Stamp
 from cursorkeeper.core.writer import WriterPhase
 
