@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from pyroaring import BitMap
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.state import AckState, LedgerAcks
+from pyroaring import BitMap
 
 from bench.rows import Row
 
