@@ -39,12 +39,15 @@ class Totals:
         return int(sum(v for k, v in self._all().items() if (m := COUNT.match(k)) and m.group(1) == "sum"))
 
     def flush_bytes(self, share: float) -> int:
-        """A quantile of a delta record's stored bytes, as the upper end of its bucket."""
+        """A quantile of a delta record's stored bytes, interpolated inside its bucket (buckets grow by 1.41)."""
         buckets = sorted(
             (float(m.group(2)), v) for k, v in self._all().items() if (m := BUCKET.match(k)) and m.group(1) == "delta"
         )  # fmt: skip
-        total = buckets[-1][1] if buckets else 0.0
+        wanted = share * buckets[-1][1] if buckets else 0.0
+        lower = below = 0.0
         for upper, count in buckets:
-            if total and count >= share * total:
-                return int(min(upper, 1 << 20))
+            if count >= wanted > 0:
+                inside = (wanted - below) / max(1.0, count - below)
+                return int(lower + (min(upper, 1 << 20) - lower) * inside)
+            lower, below = upper, count
         return 0
