@@ -304,6 +304,7 @@ def _claimed(m: CursorMachine, done: Committed) -> None:
     footer = done.after
     m.epoch, m.generation = footer.epoch, footer.generation
     m.base, m.chain, m.previous = footer.base, footer.chain, footer.previous
+    m.look_again = True  # a footer that we have just created could not be watched before
     m.move(State.FENCING)
     m.waiting_for = "BookKeeper: recovering ledgers"
     ledgers = {c.ledger for c in footer.chain if c.last_entry is None}

@@ -337,7 +337,7 @@ class AckState:
         best = at
         while True:
             acks = self.ledgers.get(at.ledger)
-            if acks is not None:
+            if acks is not None and not self.layout.is_trimmed(at.ledger):  # what is kept of a trimmed ledger depends on the order
                 prefix = acks.first_unacked() - 1
                 if prefix > at.entry:
                     at = Position(at.ledger, prefix)

@@ -160,15 +160,12 @@ class Keeper:
 
     def open(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
         """Attach to a cursor, claiming it if it is not held here. Raises RefusedError."""
-        if self.draining:
-            raise RefusedError(
-                Refusal.SHUTTING_DOWN, name.display, "the daemon is stopping", "open it elsewhere, or here after the restart"
-            )
+        self._check_draining(name)
         runner = self.cursors.get(name)
         if runner is not None and not runner.is_ended:
             self._attach(runner, request, attach, listener)
             return
-        if len(self.cursors) >= self.keeper_limits.cursors_max:
+        if len(self.cursors) - (runner is not None) >= self.keeper_limits.cursors_max:
             raise RefusedError(
                 Refusal.TOO_MANY_CURSORS,
                 name.display,
@@ -179,6 +176,12 @@ class Keeper:
         runner.dispatch(request)
         if not runner.is_ended:
             runner.attach(attach, listener, request.layout)
+
+    def _check_draining(self, name: CursorName) -> None:
+        if self.draining:
+            raise RefusedError(
+                Refusal.SHUTTING_DOWN, name.display, "the daemon is stopping", "open it elsewhere, or here after the restart"
+            )
 
     def _attach(self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener) -> None:
         if runner.machine.state not in LIVE | OPENING:
@@ -199,6 +202,7 @@ class Keeper:
 
     def delete_unopened(self, name: CursorName, listener: Listener) -> None:
         """Delete a cursor that nobody has open here: claim, fence, tombstone. Raises RefusedError."""
+        self._check_draining(name)
         runner = self.cursors.get(name)
         if runner is None or runner.is_ended:
             runner = self._new(name)
@@ -231,6 +235,7 @@ class Keeper:
         self._timers.set(runner, None)
         if self.cursors.get(runner.name) is runner:
             del self.cursors[runner.name]
+        runner.tell_ended()
 
     def _changed(self, runner: CursorRunner) -> None:
         if self.cursors.get(runner.name) is not runner:

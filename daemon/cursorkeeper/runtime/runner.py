@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
@@ -27,6 +27,8 @@ from cursorkeeper.runtime.listener import Listener
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.zookeeper.values import WatchFired
+
+P = ParamSpec("P")
 
 KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open"}
 
@@ -132,18 +134,18 @@ class CursorRunner:
                 if listener is not None:
                     listener.on_confirm(effect)
             case fx.WriteFooter():
-                self._spawn(self._services.footers.write(self.name, effect.token, effect.footer, effect.expected_version))
+                self._spawn(self._services.footers.write, self.name, effect.token, effect.footer, effect.expected_version)
             case fx.ReadFooter():
-                self._spawn(self._services.footers.read(self.name, effect.token, sync=effect.sync, watch=self._footer_changed))
+                self._spawn(self._services.footers.read, self.name, effect.token, sync=effect.sync, watch=self._footer_changed)
             case fx.CreateLedger():
-                self._spawn(self._create(effect))
+                self._spawn(self._create, effect)
             case fx.FenceLedger():
-                self._spawn(self._end(effect.token, effect.ledger, fence=True))
+                self._spawn(self._end, effect.token, effect.ledger, fence=True)
             case fx.CloseLedger():
-                self._spawn(self._end(effect.token, effect.ledger, fence=False))
+                self._spawn(self._end, effect.token, effect.ledger, fence=False)
             case fx.ReadChain():
                 reader = ChainReader(self.name, self._services.ledgers, self._wait_for)
-                self._spawn(reader.read(effect.token, effect.footer))
+                self._spawn(reader.read, effect.token, effect.footer)
             case fx.DeleteLedgers():
                 for ledger in effect.ledgers:
                     self._services.spawn(self._delete(ledger))
@@ -193,9 +195,13 @@ class CursorRunner:
                 listener.on_closed()
         self.listeners.clear()
         self.handle = None
-        for callback in self.on_ended:
+        self.tell_ended()
+
+    def tell_ended(self) -> None:
+        """To whoever waits for this end, once."""
+        waiting, self.on_ended = self.on_ended, []
+        for callback in waiting:
             callback(self)
-        self.on_ended.clear()
 
     def _all(self) -> list[Listener]:
         return list(self.listeners.values())
@@ -207,9 +213,9 @@ class CursorRunner:
 
     # ---- doing
 
-    def _spawn(self, work: Coroutine[Any, Any, ev.Event]) -> None:
+    def _spawn(self, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs) -> None:
         async def run() -> None:
-            self.dispatch(await work)
+            self.dispatch(await work(*args, **kwargs))
 
         self._services.spawn(run())
 
