@@ -88,6 +88,7 @@ class Keeper:
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they were begun, so that a run can be repeated."""
         self._attachments = 0
+        self._waiting_to_open: set[int] = set()
         self._poll: asyncio.Task[None] | None = None
         self.draining = False
         self.failures: list[BaseException] = []
@@ -186,6 +187,7 @@ class Keeper:
     def _attach(self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener) -> None:
         if runner.machine.state not in LIVE | OPENING:
             # it is on its way out: open it again when it has ended
+            self._waiting_to_open.add(attach)
             runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
             return
         if runner.handle is not None and not request.takeover:
@@ -194,7 +196,17 @@ class Keeper:
             )
         runner.attach(attach, listener, request.layout)
 
+    def detach(self, name: CursorName, attach: int) -> None:
+        """The handle is gone, also if it was still waiting for its turn to open."""
+        self._waiting_to_open.discard(attach)
+        runner = self.cursors.get(name)
+        if runner is not None:
+            runner.detach(attach)
+
     def _reopen(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
+        if attach not in self._waiting_to_open:
+            return  # whoever waited is gone: a cursor must not be held for nobody
+        self._waiting_to_open.discard(attach)
         try:
             self.open(name, request, attach, listener)
         except RefusedError as e:

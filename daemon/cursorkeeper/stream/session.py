@@ -113,9 +113,7 @@ class Session:
         """The stream is gone."""
         for handle in list(self._handles.values()):
             self.drop(handle)
-            runner = self.keeper.cursors.get(handle.name)
-            if runner is not None:
-                runner.detach(handle.attach)
+            self.keeper.detach(handle.name, handle.attach)
         self.outbox.close()
 
     def drop(self, handle: Handle) -> None:
@@ -196,10 +194,8 @@ class Session:
 
     def _fail(self, handle: Handle, error: RefusedError) -> None:
         """Refuses the handle; what it sent before stays."""
-        runner = self.keeper.cursors.get(handle.name)
         handle.on_refused(error.code, error.message, error.remedy)
-        if runner is not None:
-            runner.detach(handle.attach)
+        self.keeper.detach(handle.name, handle.attach)
 
     def _ack_batch(self, message: pb.AckBatch) -> None:
         handle = self._live(message.handle)
@@ -263,9 +259,14 @@ class Session:
 
     def _delete_unopened(self, message: pb.DeleteCursor) -> None:
         number = message.handle
+        handle: Handle | None = None
         try:
             name = CursorName.checked(message.topic, message.subscription)
-            handle = Handle(self, number, name, 0)
+            if number in self._handles:
+                raise RefusedError(Refusal.ALREADY_OPEN, name.display, f"handle {number} is in use on this stream", "choose another handle")
+            handle = self._handles[number] = Handle(self, number, name, 0)
             self.keeper.delete_unopened(name, handle)
         except RefusedError as e:
+            if handle is not None:
+                self.drop(handle)
             self.outbox.put(refused(number, e.code, e.cursor, e.message, e.remedy))
