@@ -494,6 +494,8 @@ def test_s15_acks_of_the_old_generation_that_arrive_with_the_reset_are_dropped_a
     a.go()
     assert a.durable == dropped > reset
     bench.new_generation()
+    a.ack(7)
+    a.go()
     state = bench.ask()
     assert not state.is_acked(DATA, 2) and state.mark_delete == Position(DATA, -1)
 
