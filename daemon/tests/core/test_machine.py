@@ -522,7 +522,7 @@ def test_the_inline_backstop() -> None:
 
 
 @given(st.lists(st.sampled_from(["ack", "go", "lose append", "drop append", "lose write", "late write", "tick", "snapshot"]), max_size=30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_whatever_is_lost_or_late_the_next_owner_has_everything_confirmed(moves: list[str]) -> None:
     bench = Bench(Limits(snapshot_interval_min_s=0.0, snapshot_bytes_min=1_000_000))
     a = bench.opened("A")

@@ -43,7 +43,7 @@ def batch(*ledgers: LedgerColumns, mark_delete: Position | None = None) -> AckBa
 
 
 @given(HISTORIES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_state_is_what_plain_sets_say(history: list[Step]) -> None:
     played = Played()
     for _ in played.steps(history):
@@ -51,7 +51,7 @@ def test_a_state_is_what_plain_sets_say(history: list[Step]) -> None:
 
 
 @given(HISTORIES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_delta_holds_what_is_new_and_nothing_else(history: list[Step]) -> None:
     played = Played()
     before = seen(played.state)
@@ -66,7 +66,7 @@ def test_a_delta_holds_what_is_new_and_nothing_else(history: list[Step]) -> None
 
 
 @given(HISTORIES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_doing_it_again_changes_nothing(history: list[Step]) -> None:
     played = Played().all(history)
     again = [s for s in history if isinstance(s, Acked)]
@@ -82,7 +82,7 @@ def _fits(step: Acked, state: AckState) -> bool:
 
 
 @given(HISTORIES, SEEDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_batches_may_be_applied_together_or_one_by_one(history: list[Step], seed: int) -> None:
     """A flush applies what was queued in one go; the result is that of one after the other."""
     one, together = Played(), AckState(START)
@@ -115,7 +115,7 @@ def test_batches_may_be_applied_together_or_one_by_one(history: list[Step], seed
 
 
 @given(HISTORIES, SEEDS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_deltas_in_any_order_and_repeated_give_the_writers_state(history: list[Step], seed: int) -> None:
     played = Played().all(history)
     rng = random.Random(seed)
@@ -140,7 +140,7 @@ def test_joined_deltas_are_worth_as_much_as_the_deltas(history: list[Step], seed
 
 
 @given(HISTORIES, SEEDS, st.sampled_from([300, 500, 4_000]))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_a_snapshot_taken_while_acks_go_on_gives_the_writers_state(history: list[Step], seed: int, body_bytes_max: int) -> None:
     """Segments are taken between the steps; deltas of before the plan are not read. In any order."""
     rng = random.Random(seed)
@@ -167,7 +167,7 @@ def test_a_snapshot_taken_while_acks_go_on_gives_the_writers_state(history: list
 
 
 @given(HISTORIES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_whole_state_in_one_segment(history: list[Step]) -> None:
     state = Played().all(history).state
     whole = whole_state(state)

@@ -211,15 +211,15 @@ def test_s06_inline_state_is_a_base_not_a_chain() -> None:
 
 
 def test_s07_what_a_segment_holds_an_earlier_delta_holds() -> None:
-    """Ack 1 is accepted while a snapshot moves to its ledger. If the segment alone held it, B would recover and confirm it,
+    """Ack 1 is accepted just before a segment is taken. If the segment alone held it, B would recover and confirm it,
     and a damaged snapshot would lose it. So the pending delta goes in front of every segment, in the same ledger."""
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A", flush_interval_ms=10_000)
     a.ack(0)
-    moving = a.hold(fx.CloseLedger)
-    # 1 is accepted, not flushed; the snapshot begins
+    a.do(a.hold(fx.CloseLedger))
+    a.do(a.hold(fx.WriteFooter))
+    # the snapshot's ledger is named; 1 is accepted, not flushed; the segment is next
     a.ack(1)
-    a.do(moving)
     switch = _hold_switch(a)
     ledger = switch.footer.base.ledger
     assert a.bodies(ledger)[:3] == ["OpenRecord", "Delta", "Segment"]
