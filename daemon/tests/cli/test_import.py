@@ -154,7 +154,6 @@ async def test_replace(world: CliWorld, tmp_path: Path) -> None:
     done = await imported(world, tmp_path / "1", name=None, replace=True)
     assert done.replaced and done.epoch == 4 and done.generation == 2, "open, takeover to delete, create: each claims"
     assert content(first) == content(await exported(world, NAME, tmp_path / "2"))
-    source.ack(acks(7, 9))
     await source.told.until(lambda: source.told.ended == "deposed")
 
 
