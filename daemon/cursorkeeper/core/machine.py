@@ -1,7 +1,7 @@
 """The cursor machine: one cursor's whole behaviour as `step(event, now) -> effects`. No I/O, no clock, no random.
 
 This file owns the data of a cursor and the dispatch of events; what an event does is in the module of its theme:
-`opening` (claim, fence, read), `intake` (acks and control messages), `flushing`, `rolling` (ledgers), `snapshotting`,
+`opening` (claim, fence, read), `footer_answers`, `intake` (acks and control messages), `flushing`, `rolling` (ledgers), `snapshotting`,
 `finishing` (reset, inline, close, delete). After every event `_drive` looks at the whole and starts whatever is
 possible now: handlers record what happened, they do not chain into each other.
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import finishing, flushing, intake, opening, rolling, snapshotting
+from cursorkeeper.core import finishing, flushing, footer_answers, intake, opening, rolling, snapshotting
 from cursorkeeper.core.batch import AckBatch
 from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.commit import Committed, FooterCommit, Purpose
@@ -145,7 +145,7 @@ class CursorMachine:
             flushing.settle_without_writing(self)
             rolling.drive(self, now)
             flushing.drive(self, now)
-            opening.look(self)
+            footer_answers.look(self)
             self._watch_progress(now)
 
     def _watch_progress(self, now: float) -> None:
@@ -214,6 +214,14 @@ class CursorMachine:
         self.commit.outstanding = None
         self.emit(fx.Refuse(code, message, remedy))
         self.emit(fx.Ended())
+
+    def footer_lost(self) -> None:
+        """A footer once seen is gone: never created again."""
+        self.refuse(
+            Refusal.FOOTER_LOST,
+            "its footer was in ZooKeeper and is gone",
+            "find out who removed the znode; the ledgers still exist and name this cursor in their custom metadata",
+        )
 
     def depose(self, epoch: int) -> None:
         """A higher epoch exists: final. No footer write, no append, no deletion."""
@@ -286,6 +294,7 @@ class CursorMachine:
 
 HANDLERS = {
     **opening.HANDLERS,
+    **footer_answers.HANDLERS,
     **intake.HANDLERS,
     **flushing.HANDLERS,
     **rolling.HANDLERS,

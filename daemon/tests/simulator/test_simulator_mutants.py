@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import finishing, flushing, intake, machine, opening, rolling, snapshotting
+from cursorkeeper.core import finishing, flushing, footer_answers, intake, machine, opening, rolling, snapshotting
 from cursorkeeper.core.commit import Committed, FooterCommit, Lost, Purpose
 from cursorkeeper.core.footer import EmptyBase
 from cursorkeeper.core.machine import CursorMachine
@@ -54,8 +54,8 @@ def rule_2_version_adopted_content_kept(patch: pytest.MonkeyPatch) -> None:
         m.commit.adopt(m.commit.committed, lost.version)
         m.propose(m.footer(), Purpose.NAME_LEDGER)
 
-    before = opening._lost
-    patch.setattr(opening, "_lost", lost)
+    before = footer_answers._lost
+    patch.setattr(footer_answers, "_lost", lost)
 
 
 @mutant
@@ -72,7 +72,7 @@ def rule_3_mine_is_not_compared(patch: pytest.MonkeyPatch) -> None:
 def rule_4_unknown_is_taken_as_done(patch: pytest.MonkeyPatch) -> None:
     def unknown(m: CursorMachine, event: ev.FooterWriteUnknown, now: float) -> None:
         if m.commit.is_waiting_for(event.token):
-            opening.decide(m, m.commit.on_written(m.commit.version + 1), now)
+            footer_answers.decide(m, m.commit.on_written(m.commit.version + 1), now)
 
     patch.setitem(machine.HANDLERS, ev.FooterWriteUnknown, unknown)
 
