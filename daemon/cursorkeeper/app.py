@@ -112,6 +112,10 @@ class Daemon:
             rng=random.Random(),
             root=self.settings.root,
         )
+        try:
+            await keeper.footers.deployment()
+        except zk.ZooKeeperError as e:
+            raise StartError(f"ZooKeeper at {self.settings.zookeeper}: {self.settings.root} cannot be claimed: {e}. {e.hint}") from e
         self.telemetry.watch(keeper)
         await keeper.start()
         pool = CreditPool(self.settings.credit_bytes, self.settings.daemon_credit_bytes)

@@ -1,12 +1,17 @@
 """Footers in ZooKeeper: reads, compare-and-sets, watches, listings. Answers come back as the core's events.
 
 Nothing is retried here: an unknown outcome is an event, and the machine repeats the same bytes (COMMIT rule 4).
+
+The root node's data is the deployment id: a random name of everything below this root, written once by compare-and-set.
+Several roots may share one BookKeeper; the id in a ledger's custom metadata says which of them may delete it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, RefusedError, TooNewError
@@ -20,13 +25,62 @@ from cursorkeeper_clients.zookeeper.values import WatchCallback
 
 ABSENT = -1
 READ_BATCH = 500
+DEPLOYMENT_TRIES_MAX = 8
+_DEPLOYMENT = re.compile(rb"[0-9a-f]{32}")
+
+
+def random_deployment() -> str:
+    """128 bits as hex: two deployments must not meet, so chance comes from the system and not from a seed."""
+    return secrets.token_hex(16)
 
 
 class FooterStore:
-    """The footers below one root. `encode` says how inline states are written."""
+    """The footers below one root. `encode` says how inline states are written; `new_deployment` makes 32 hex digits."""
 
-    def __init__(self, zookeeper: ZooKeeper, encode: EncodeSettings, *, root: str = ROOT, inline_max_bytes: int = 512 * 1024) -> None:
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        encode: EncodeSettings,
+        *,
+        root: str = ROOT,
+        inline_max_bytes: int = 512 * 1024,
+        new_deployment: Callable[[], str] = random_deployment,
+    ) -> None:
         self._zk, self._encode, self._root, self._inline_max = zookeeper, encode, root, inline_max_bytes
+        self._new_deployment, self._deployment = new_deployment, ""
+
+    async def deployment(self) -> str:
+        """The id of this root, made if it has none. Raises ZooKeeperError."""
+        for _ in range(DEPLOYMENT_TRIES_MAX):
+            known = await self.known_deployment()
+            if known is not None:
+                return known
+            await self._zk.ensure_path(self._root)
+            node = await self._zk.get(self._root)
+            if _DEPLOYMENT.fullmatch(node.data):
+                continue
+            made = self._new_deployment()
+            try:
+                await self._zk.set(self._root, made.encode(), node.version)
+            except (zk_errors.BadVersion, zk_errors.NoNode, zk_errors.OutcomeUnknown):
+                continue  # what the root says now counts, whoever wrote it; a write that is late meets a new version
+            self._deployment = made
+            return made
+        raise zk_errors.NotSent(f"the deployment id was not decided in {DEPLOYMENT_TRIES_MAX} tries", path=self._root)
+
+    async def known_deployment(self) -> str | None:
+        """The id of this root, None if it has none yet. Writes nothing. Raises ZooKeeperError."""
+        if self._deployment:
+            return self._deployment
+        await self._zk.sync(self._root)
+        try:
+            data = (await self._zk.get(self._root)).data
+        except zk_errors.NoNode:
+            return None
+        if not _DEPLOYMENT.fullmatch(data):
+            return None  # empty, or what a person or another client's default put there: not an id, so it names nobody
+        self._deployment = data.decode()
+        return self._deployment
 
     async def read(self, name: CursorName, token: int, *, sync: bool, watch: WatchCallback | None = None) -> ev.Event:
         """FooterRead, FooterUnreadable or FooterReadFailed. `watch`: the same function every time, or watches pile up."""

@@ -2,7 +2,8 @@
 
 A ledger is deleted only if a footer exists, does not name it, and could never name it again: the footer's epoch is
 greater than the ledger's, or equal while the footer is closed or deleted. Age proves nothing: a paused process may
-still commit. No footer, an unreadable one, or metadata that does not say whose it is: touch nothing.
+still commit. No footer, an unreadable one, metadata that does not say whose it is, or a ledger of another deployment
+(another root or chroot on the same BookKeeper has footers that are not seen here): touch nothing.
 """
 
 from __future__ import annotations
@@ -58,8 +59,10 @@ def judge(ledger: int, epoch: int, footer: Footer | None) -> Verdict:
     return Verdict.MAY_BE_NAMED
 
 
-def owner_of(metadata: Mapping[str, bytes]) -> tuple[CursorName, int] | None:
-    """(cursor, epoch) that a ledger's custom metadata names."""
+def owner_of(metadata: Mapping[str, bytes], deployment: str | None) -> tuple[CursorName, int] | None:
+    """(cursor, epoch) that a ledger's custom metadata names; None: not a cursor's ledger, or none of this deployment."""
+    if deployment is None or metadata.get("deployment") != deployment.encode() or "purpose" in metadata:
+        return None
     try:
         name = CursorName.from_znode(metadata["cursor"].decode())
         return name, int(metadata["epoch"])
@@ -79,9 +82,10 @@ async def collect(
     Raises GatewayError, ZooKeeperError when the listing fails.
     """
     report = GcReport()
+    deployment = await footers.known_deployment()
     batch: list[tuple[int, CursorName, int]] = []
     async for info in ledgers.list({"application": APPLICATION}):
-        owner = owner_of(info.custom_metadata)
+        owner = owner_of(info.custom_metadata, deployment)
         if owner is None:
             report.unknown += 1
             continue

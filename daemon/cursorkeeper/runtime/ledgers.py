@@ -34,10 +34,12 @@ class LedgerPolicy:
         return LedgerSpec(self.ack_quorum, self.ack_quorum, self.ack_quorum, self.digest, self.password)
 
 
-def custom_metadata(name: CursorName, epoch: int, generation: int, writer: str) -> dict[str, bytes]:
-    """What every cursor ledger says of itself; `repair` and garbage collection read it."""
+def custom_metadata(name: CursorName, epoch: int, generation: int, writer: str, deployment: str) -> dict[str, bytes]:
+    """What every cursor ledger says of itself; `repair` and garbage collection read it. `deployment`: the id of the root
+    whose footers may name the ledger (`FooterStore.deployment`)."""
     return {
         "application": APPLICATION,
+        "deployment": deployment.encode(),
         "cursor": name.canonical.encode(),
         "epoch": str(epoch).encode(),
         "generation": str(generation).encode(),

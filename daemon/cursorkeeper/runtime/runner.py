@@ -26,6 +26,7 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
+from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.values import WatchFired
 
 P = ParamSpec("P")
@@ -254,10 +255,11 @@ class CursorRunner:
         self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason))
 
     async def _create(self, effect: fx.CreateLedger) -> ev.Event:
-        metadata = ledger_calls.custom_metadata(self.name, effect.epoch, effect.generation, self.machine.writer_id)
         try:
+            deployment = await self._services.footers.deployment()
+            metadata = ledger_calls.custom_metadata(self.name, effect.epoch, effect.generation, self.machine.writer_id, deployment)
             ledger, self.shrunk_ledger = await ledger_calls.create(self._services.ledgers, self._services.policy, metadata)
-        except bk.GatewayError as e:
+        except (bk.GatewayError, zk.ZooKeeperError) as e:
             return ev.LedgerCreateFailed(effect.token, str(e))
         return ev.LedgerCreated(effect.token, ledger)
 

@@ -13,8 +13,9 @@ from daemon.tests.support.world import NAME
 async def test_only_what_no_footer_can_name(world: CliWorld) -> None:
     footer = await world.closed(l7=((1, 3),))
     writer = await world.ports("writer")
-    orphan = await writer.ledgers.create(LedgerSpec(), custom_metadata(NAME, footer.epoch, 1, "w"))
-    newer = await writer.ledgers.create(LedgerSpec(), custom_metadata(NAME, footer.epoch + 1, 1, "w"))
+    deployment = await writer.footers.deployment()
+    orphan = await writer.ledgers.create(LedgerSpec(), custom_metadata(NAME, footer.epoch, 1, "w", deployment))
+    newer = await writer.ledgers.create(LedgerSpec(), custom_metadata(NAME, footer.epoch + 1, 1, "w", deployment))
     strange = await writer.ledgers.create(LedgerSpec(), {"application": b"cursorkeeper"})
     report, found = await sweep(await world.ports(), world.bar, dry_run=True)
     assert [(g.ledger, g.cursor) for g in found] == [(orphan, NAME)]
