@@ -61,7 +61,7 @@ def drive(m: CursorMachine, now: float) -> None:
         _propose_reset(m, m.resets[0])
     elif m.closing:
         _drive_close(m)
-    elif m.paused and m.writer.trouble:
+    elif m.paused:
         at = backstop_at_s(m)
         if at is not None and now >= at:
             _propose_backstop(m, now)
@@ -82,13 +82,15 @@ def _propose_reset(m: CursorMachine, reset: ev.Reset) -> None:
 
 
 def _layout_from(m: CursorMachine, reset: ev.Reset) -> tuple[LayoutItem, ...]:
-    return m.acks.layout.items_from(reset.target.ledger)
+    """What is known from the target on. A target that is not in the layout leaves nothing: crossing from it into what is
+    known would need the ledgers between, so the source sends Layout again."""
+    return m.acks.layout.items_from(reset.target.ledger) if reset.target.ledger in m.acks.layout else ()
 
 
 def _reset_done(m: CursorMachine, done: Committed) -> None:
     reset = m.resets.popleft()
     own = (m.writer.current.ledger,) if m.writer.current else ()
-    layout = m.acks.layout.items_from(reset.target.ledger)
+    layout = _layout_from(m, reset)
     properties = m.acks.cursor_properties
     state = AckState(reset.target, Layout(layout))
     state.cursor_properties = properties
@@ -147,8 +149,8 @@ def _propose_inline(m: CursorMachine, state: Segment, kind: FooterState, purpose
 
 
 def backstop_at_s(m: CursorMachine) -> float | None:
-    """When the inline backstop may be written: BookKeeper is in trouble and acks have waited long enough."""
-    if not m.writer.trouble or m.commit.outstanding is not None or m.inline_refused:
+    """When the inline backstop may be written: acks have waited long enough, and not for ZooKeeper."""
+    if m.commit.outstanding is not None or m.inline_refused:
         return None
     oldest = m.progress.oldest_unconfirmed_s
     if oldest is None:

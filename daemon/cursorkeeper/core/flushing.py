@@ -145,6 +145,7 @@ def on_appended(m: CursorMachine, event: ev.Appended, now: float) -> None:
         ledger.first_acked = True
     if sent.record is not None:
         ledger.acked_record = sent.record
+        m.writer.tries = 0
         m.cost.add(event.stored_bytes, sent.acks)
         m.counters.flushed_bytes += event.stored_bytes
     else:

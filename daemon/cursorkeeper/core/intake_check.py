@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.errors import Refusal, RefusedError
-from cursorkeeper.core.layout import LayoutContradiction
+from cursorkeeper.core.layout import Layout, LayoutContradiction
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.state import AckState
@@ -21,17 +21,26 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, Partial, PartialKe
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
+LAYOUT_REMEDY = (
+    "send the topic's ledgers from the mark-delete ledger on, none left out; if they were trimmed meanwhile: open without a layout, "
+    "send mark-delete (first ledger, -1), then the layout"
+)
+Batches = dict[PartialKey, tuple[int, int]]
+"""Entry -> (batch size or 0, highest missing index)."""
+NOT_KNOWN = (0, -1)
+
+
 @dataclass(slots=True)
 class Queued:
     """What batches that are kept but not applied yet have said."""
 
     high_water: dict[int, int] = field(default_factory=dict)
-    batch_sizes: dict[PartialKey, int] = field(default_factory=dict)
+    batches: Batches = field(default_factory=dict)
 
     def clear(self) -> None:
         """They were applied."""
         self.high_water.clear()
-        self.batch_sizes.clear()
+        self.batches.clear()
 
 
 class IntakeCheck:
@@ -48,7 +57,7 @@ class IntakeCheck:
         if batch.mark_delete is not None:
             self.position(batch.mark_delete, state)
         heights: dict[int, int] = {}
-        sizes: dict[PartialKey, int] = {}
+        batches: Batches = {}
         for columns in batch.ledgers:
             highest = self._highest(columns)
             if highest < 0:
@@ -56,12 +65,12 @@ class IntakeCheck:
             self._ledger_and_entry(columns.ledger, highest, state, queued)
             heights[columns.ledger] = max(highest + 1, heights.get(columns.ledger, 0))
             for entry, partial in columns.partials:
-                self._partial(PartialKey(columns.ledger, entry), partial, state, queued, sizes)
+                self._partial(PartialKey(columns.ledger, entry), partial, state, queued, batches)
         if batch.properties is not None:
             self.mark_delete_properties(batch.properties)
         for ledger, height in heights.items():
             queued.high_water[ledger] = max(height, queued.high_water.get(ledger, 0))
-        queued.batch_sizes.update(sizes)
+        queued.batches.update(batches)
 
     def _highest(self, columns: LedgerColumns) -> int:
         highest = -1
@@ -120,7 +129,7 @@ class IntakeCheck:
             )
         return item
 
-    def _partial(self, key: PartialKey, partial: Partial, state: AckState, queued: Queued, sizes: dict[PartialKey, int]) -> None:
+    def _partial(self, key: PartialKey, partial: Partial, state: AckState, queued: Queued, batches: Batches) -> None:
         where = f"the batch at {key.ledger}:{key.entry}"
         if partial.batch_size > self._limits.batch_size_max:
             raise self._refuse(
@@ -134,27 +143,36 @@ class IntakeCheck:
                 f"{where} has no index {partial.missing.max()} (batch size {partial.batch_size})",
                 "check the ack set against the batch size",
             )
-        if partial.batch_size == 0:
-            return
         known = state.partial(*key)
-        for earlier in (known.batch_size if known else 0, queued.batch_sizes.get(key, 0), sizes.get(key, 0)):
-            if earlier and earlier != partial.batch_size:
+        remembered = (
+            (known.batch_size, known.missing.max()) if known else NOT_KNOWN,
+            queued.batches.get(key, NOT_KNOWN),
+            batches.get(key, NOT_KNOWN),
+        )
+        size = max(partial.batch_size, *(s for s, _ in remembered))
+        highest = max(partial.missing.max() if partial.missing else -1, *(h for _, h in remembered))
+        for earlier, _ in remembered:
+            if earlier and partial.batch_size and earlier != partial.batch_size:
                 raise self._refuse(
                     Refusal.BATCH_CONTRADICTS,
                     f"{where} had {earlier} messages and now has {partial.batch_size}",
                     "check the batch size that the source sends",
                 )
-        sizes[key] = partial.batch_size
+        if size and highest >= size:
+            # joined, the two would leave nothing missing: the whole entry would count as acked
+            raise self._refuse(
+                Refusal.BATCH_CONTRADICTS, f"{where} of {size} messages has no index {highest}", "check the ack set against the batch size"
+            )
+        batches[key] = (size, highest)
 
     def position(self, position: Position, state: AckState) -> None:
         """A mark-delete, start or reset target: -1 is legal; beyond the layout is not."""
         ledger, entry = position
-        if entry < BEFORE_FIRST or not 0 <= ledger <= LEDGER_ID_MAX or entry > ENTRY_ID_MAX:
-            raise self._refuse(
-                Refusal.POSITION_OUT_OF_RANGE, f"position {position} is out of range", "send an existing entry, or -1 for before the first"
-            )
+        self._in_range("position", position)
         if position <= state.mark_delete:
             return
+        if entry == BEFORE_FIRST and state.layout.last is not None and ledger > state.layout.last:
+            return  # the source says that everything before this ledger is acked: it may have been trimmed while nobody listened
         item = self._known(ledger, state)
         if item is not None and item.state is LayoutState.CLOSED and entry >= item.entries:
             raise self._refuse(
@@ -171,15 +189,38 @@ class IntakeCheck:
                     "check the entry id, or raise open_ledger_span_max",
                 )
 
+    def _layout_form(self, run: Sequence[LayoutItem]) -> None:
+        try:
+            Layout.check_form(run, self._limits.layout_ledgers_max)
+        except LayoutContradiction as e:
+            raise self._refuse(Refusal.LAYOUT_CONTRADICTS, str(e), LAYOUT_REMEDY) from e
+
+    def opening(self, start: Position | None, run: Sequence[LayoutItem], properties: Mapping[str, str] | None) -> None:
+        """What comes with an open, checked before anything is written: it may become the first footer."""
+        self._layout_form(run)
+        if properties:
+            self.cursor_properties(properties)
+        if start is None:
+            return
+        self._in_range("start", start)
+        known = {i.ledger: i for i in run}
+        item = known.get(start.ledger)
+        missing = run and item is None and start.ledger > run[0].ledger
+        if missing or (item is not None and item.state is LayoutState.CLOSED and start.entry >= item.entries):
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE, f"start {start} does not exist", "check it against the layout that was sent with it"
+            )
+
+    def _in_range(self, what: str, position: Position) -> None:
+        if position.entry < BEFORE_FIRST or not 0 <= position.ledger <= LEDGER_ID_MAX or position.entry > ENTRY_ID_MAX:
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE, f"{what} {position} is out of range", "send an existing entry, or -1 for before the first"
+            )
+
     def reset_target(self, target: Position, state: AckState, told: Sequence[LayoutItem] = ()) -> None:
         """A seek may go anywhere in the known layout, and before it: the source knows what it still has. `told`: layout that
         was accepted and takes effect after an earlier reset."""
-        if target.entry < BEFORE_FIRST or not 0 <= target.ledger <= LEDGER_ID_MAX or target.entry > ENTRY_ID_MAX:
-            raise self._refuse(
-                Refusal.POSITION_OUT_OF_RANGE,
-                f"reset target {target} is out of range",
-                "send an existing entry, or -1 for before the first",
-            )
+        self._in_range("reset target", target)
         item = max((i for i in told if i.ledger == target.ledger), key=lambda i: i.state, default=state.layout.get(target.ledger))
         beyond = item is None and state.layout.last is not None and target.ledger > state.layout.last
         if beyond or (item is not None and item.state is LayoutState.CLOSED and target.entry >= item.entries):
@@ -192,14 +233,13 @@ class IntakeCheck:
 
         A run that ends before the mark-delete ledger is old news: it says nothing that still counts.
         """
+        self._layout_form(run)
         if run and run[-1].ledger < state.mark_delete.ledger:
             return
         try:
             state.layout.check(run, self._limits.layout_ledgers_max)
         except LayoutContradiction as e:
-            raise self._refuse(
-                Refusal.LAYOUT_CONTRADICTS, str(e), "send the topic's ledgers from the mark-delete ledger on, none left out"
-            ) from e
+            raise self._refuse(Refusal.LAYOUT_CONTRADICTS, str(e), LAYOUT_REMEDY) from e
         for item in run:
             if item.state is not LayoutState.CLOSED:
                 continue

@@ -80,7 +80,7 @@ class Layout:
 
     def check(self, run: Sequence[LayoutItem], ledgers_max: int) -> None:
         """Raises LayoutContradiction unless the run is well formed and agrees with what is known."""
-        self._check_form(run, ledgers_max)
+        self.check_form(run, ledgers_max)
         if not run or not self._ids:
             return
         ids = [i.ledger for i in run]
@@ -101,7 +101,8 @@ class Layout:
                 raise LayoutContradiction(f"ledger {item.ledger} was closed with {known.entries} entries and now has {item.entries}")
 
     @staticmethod
-    def _check_form(run: Sequence[LayoutItem], ledgers_max: int) -> None:
+    def check_form(run: Sequence[LayoutItem], ledgers_max: int) -> None:
+        """Raises LayoutContradiction unless the run is ascending and in range, with an OPEN ledger only last."""
         if len(run) > ledgers_max:
             raise LayoutContradiction(f"{len(run)} ledgers, {ledgers_max} are allowed")
         before = -1

@@ -43,6 +43,10 @@ class OpeningRun:
     seen: bool = False
     """There was a footer: if there is none any more, it is lost."""
 
+    def allow(self, *, create: bool, takeover: bool) -> None:
+        """Another source wants the cursor while it is being claimed: what either of them allows, is allowed."""
+        self.request = replace(self.request, create=self.request.create or create, takeover=self.request.takeover or takeover)
+
 
 def on_open(m: CursorMachine, event: ev.Open, now: float) -> None:
     """CLOSED -> CLAIMING."""
@@ -169,6 +173,11 @@ def on_ledger_ended(m: CursorMachine, event: ev.LedgerEnded, now: float) -> None
         return
     del m.opening.fencing[event.ledger]
     m.end_ledger(event.ledger, event.last_entry)
+    on_ledger_ended_or_gone(m)
+
+
+def on_ledger_ended_or_gone(m: CursorMachine) -> None:
+    """One less to wait for."""
     if not m.opening.fencing and not m.opening.fence_retry_at_s:
         _fenced_all(m)
 
@@ -181,6 +190,9 @@ def on_ledger_end_failed(m: CursorMachine, event: ev.LedgerEndFailed, now: float
     if m.opening.fencing.get(event.ledger) != event.token:
         return
     del m.opening.fencing[event.ledger]
+    if event.missing and m.deleting:
+        on_ledger_ended_or_gone(m)  # it was to be deleted anyway
+        return
     if event.missing:
         _suspect(m, f"ledger {event.ledger} does not exist")
         return

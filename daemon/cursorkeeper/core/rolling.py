@@ -88,7 +88,7 @@ def on_created(m: CursorMachine, event: ev.LedgerCreated, now: float) -> None:
     if w.phase is not WriterPhase.CREATING or event.token != w.token:
         m.emit(fx.DeleteLedgers((event.ledger,)))  # ours, never sent in any footer write
         return
-    w.phase, w.tries, w.trouble = WriterPhase.OPEN, 0, ""
+    w.phase, w.trouble = WriterPhase.OPEN, ""
     w.current = OpenLedger(event.ledger, now)
     m.waiting_for = ""
     flushing.append(m, OpenRecord(m.name.canonical, m.epoch, m.generation, m.writer_id))
@@ -215,9 +215,12 @@ def on_ledger_ended(m: CursorMachine, event: ev.LedgerEnded, now: float) -> None
 
 def abandon(m: CursorMachine) -> None:
     """Without a ledger again. What is not durable is carried."""
+    left = m.writer.current
     m.carried = join([m.carried, *m.writer.put_back()])
     m.progress.put_back()
     m.writer.forget()
+    if left is not None and left.acked_record is None:
+        _back_off(m, m.now)  # it took nothing: the next one may fare no better
 
 
 def on_ledger_end_failed(m: CursorMachine, event: ev.LedgerEndFailed, now: float) -> None:

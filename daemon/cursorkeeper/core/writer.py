@@ -64,6 +64,7 @@ class LedgerWriter:
     token: int = 0
     retry_at_s: float | None = None
     tries: int = 0
+    """Failures in a row, over ledgers; a ledger that acknowledges a record ends the row."""
     missing: bool = False
     """The ledger is gone although the footer named it: the footer is read after a sync before anything is said."""
     trouble: str = ""
@@ -92,4 +93,4 @@ class LedgerWriter:
 
     def forget(self) -> None:
         """No ledger any more."""
-        self.phase, self.current, self.retry_at_s, self.tries, self.missing = WriterPhase.IDLE, None, None, 0, False
+        self.phase, self.current, self.retry_at_s, self.missing = WriterPhase.IDLE, None, None, False

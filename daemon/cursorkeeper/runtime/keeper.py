@@ -7,6 +7,7 @@ cursor's machine ends that cursor (its source is told) and no other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import deque
 from collections.abc import Coroutine
@@ -15,6 +16,7 @@ from typing import Any
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.intake_check import IntakeCheck
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import ROOT, CursorName
@@ -111,7 +113,7 @@ class Keeper:
                 await self._wait_all_closed()
         except TimeoutError:
             pass
-        left = [r.name for r in self.cursors.values()]
+        left = [r.name for r in self.cursors.values() if r.machine.state not in OPENING]
         if not left:
             await self.wait_tasks(DELETES_WAIT_MAX_S)
         self.abandon()
@@ -162,6 +164,7 @@ class Keeper:
     def open(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
         """Attach to a cursor, claiming it if it is not held here. Raises RefusedError."""
         self._check_draining(name)
+        IntakeCheck(name.display, self.limits).opening(request.start, request.layout, request.cursor_properties)
         runner = self.cursors.get(name)
         if runner is not None and not runner.is_ended:
             self._attach(runner, request, attach, listener)
@@ -175,8 +178,11 @@ class Keeper:
             )
         runner = self._new(name)
         runner.dispatch(request)
-        if not runner.is_ended:
-            runner.attach(attach, listener, request.layout)
+        if runner.is_ended:
+            raise RefusedError(
+                Refusal.UNAVAILABLE, name.display, "an internal error stopped this cursor", "open it again; report this with the log"
+            )
+        runner.attach(attach, listener, request.layout)
 
     def _check_draining(self, name: CursorName) -> None:
         if self.draining:
@@ -185,7 +191,7 @@ class Keeper:
             )
 
     def _attach(self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener) -> None:
-        if runner.machine.state not in LIVE | OPENING:
+        if runner.machine.state not in LIVE | OPENING or runner.machine.deleting:
             # it is on its way out: open it again when it has ended
             self._waiting_to_open.add(attach)
             runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
@@ -194,6 +200,8 @@ class Keeper:
             raise RefusedError(
                 Refusal.ALREADY_OPEN, runner.name.display, "another handle of this daemon holds it", "close that one, or open with takeover"
             )
+        if runner.machine.state in OPENING:
+            runner.machine.opening.allow(create=request.create, takeover=request.takeover)
         runner.attach(attach, listener, request.layout)
 
     def detach(self, name: CursorName, attach: int) -> None:
@@ -238,15 +246,17 @@ class Keeper:
     def _fail(self, runner: CursorRunner, error: BaseException) -> None:
         self.failures.append(error)
         self.telemetry.log("bug: cursor stopped", cursor=str(runner.name), error=repr(error))
-        for listener in list(runner.listeners.values()):
-            listener.on_refused(
-                Refusal.UNAVAILABLE, f"an internal error stopped this cursor: {error!r}", "open it again; report this with the log"
-            )
-        runner.listeners.clear()
         runner.machine.state = State.REFUSED
         self._timers.set(runner, None)
         if self.cursors.get(runner.name) is runner:
             del self.cursors[runner.name]
+        listeners = list(runner.listeners.values())
+        runner.listeners.clear()
+        for listener in listeners:
+            with contextlib.suppress(Exception):  # whoever listens must not keep the others from hearing it
+                listener.on_refused(
+                    Refusal.UNAVAILABLE, f"an internal error stopped this cursor: {error!r}", "open it again; report this with the log"
+                )
         runner.tell_ended()
 
     def _changed(self, runner: CursorRunner) -> None:
@@ -343,6 +353,5 @@ class Keeper:
             return
         if info.writable_bookies >= self.policy.ensemble:
             for runner in list(self.cursors.values()):
-                if runner.shrunk_ledger:
-                    runner.shrunk_ledger = False
+                if runner.shrunk_ledger:  # until a full one was created: a roll may come at a bad time
                     runner.dispatch(ev.Roll())

@@ -216,7 +216,12 @@ class CursorRunner:
 
     def _spawn(self, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs) -> None:
         async def run() -> None:
-            self.dispatch(await work(*args, **kwargs))
+            try:
+                outcome = await work(*args, **kwargs)
+            except Exception as e:  # a bug: without an outcome the machine would wait for ever
+                self._services.failed(self, e)
+                return
+            self.dispatch(outcome)
 
         self._services.spawn(run())
 
@@ -232,6 +237,9 @@ class CursorRunner:
             reason = str(e)
             asyncio.get_running_loop().call_soon(self._append_failed, effect, reason)
             return
+        except BaseException:
+            self._services.appended()
+            raise
 
         def done(answer: asyncio.Future[None]) -> None:
             self._services.appended()
@@ -245,7 +253,7 @@ class CursorRunner:
             elif isinstance(error, bk.GatewayError):
                 self._append_failed(effect, str(error), counted=True)
             else:
-                raise error
+                self._services.failed(self, error)
 
         future.add_done_callback(done)
 

@@ -404,7 +404,7 @@ def test_decision_22_a_base_whose_ledger_has_a_damaged_delta_in_front_bars_the_f
 
 def test_decision_24_a_chain_at_its_hard_limit_waits_for_a_snapshot() -> None:
     """Every append fails, every ledger keeps its first record: the chain grows to its limits and a snapshot shortens it."""
-    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=5, snapshot_interval_min_s=1_000.0))
+    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=5, snapshot_interval_min_s=1_000.0, inline_state_max_bytes=0))
     bench.now = 2_000.0
     a = bench.opened("A")
     for entry in range(5):
