@@ -236,6 +236,7 @@ async def test_a_handle_in_time_keeps_the_cursor() -> None:
     assert again.machine.epoch == 1
 
 
+@pytest.mark.slow
 @virtual
 async def test_thousands_of_idle_cursors_cost_no_task() -> None:
     world = World()

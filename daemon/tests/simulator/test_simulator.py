@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:R
 ROOT = Path(__file__).parents[3]
 ALL = 500
 BLOCK = 50
-FAST = 40
+FAST = 25
 COVERED = (
     "snapshots", "snapshots_aborted", "rolls", "inline_backstops", "collected", "crashes", "dropped_batches",
     "damage segment", "damage end", "damage before", "late_events", "pauses",
