@@ -113,8 +113,9 @@ class FooterStore:
             return ev.FooterWritten(token, await self._zk.set(path, data, expected))
         except (zk_errors.BadVersion, zk_errors.NodeExists):
             return ev.FooterBadVersion(token)
-        except zk_errors.NoNode:
-            return ev.FooterGone(token)
+        except zk_errors.NoNode as e:
+            # a create that misses its parent even now: somebody removes nodes while we make them; try again
+            return ev.FooterWriteUnknown(token, str(e)) if expected == ABSENT else ev.FooterGone(token)
         except zk_errors.ValueTooLarge as e:
             return ev.FooterTooLarge(token, str(e))
         except zk_errors.ZooKeeperError as e:

@@ -1,0 +1,42 @@
+"""Footers in ZooKeeper: which answer becomes which event."""
+
+from __future__ import annotations
+
+from cursorkeeper.core import events as ev
+from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.runtime.footers import ABSENT, FooterStore
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
+
+from daemon.tests.runtime.virtual import virtual
+from daemon.tests.support.world import NAME, Source, World
+
+
+class ParentsVanish:
+    """A session whose new nodes are removed by somebody at once."""
+
+    def __init__(self, inner: FakeZooKeeper, times: int) -> None:
+        self._inner, self._times = inner, times
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def ensure_path(self, path: str) -> None:
+        self._times -= 1
+        if self._times < 0:
+            await self._inner.ensure_path(path)
+
+
+@virtual
+async def test_a_parent_that_is_missing_twice_is_tried_again() -> None:
+    world = World()
+    made = Source(await world.keeper())
+    await made.open()
+    footer = made.machine.commit.committed
+    assert footer is not None
+    session = World().zookeeper.session()
+    await session.start()
+    footers = FooterStore(ParentsVanish(session, 1), EncodeSettings())  # type: ignore[arg-type]
+    assert isinstance(await footers.write(NAME, 7, footer, ABSENT), ev.FooterWriteUnknown), "a footer that never was is not gone"
+    assert await footers.write(NAME, 8, footer, ABSENT) == ev.FooterWritten(8, 0)
+    await session.delete(NAME.path(), 0)
+    assert await footers.write(NAME, 9, footer, 0) == ev.FooterGone(9)
