@@ -1,15 +1,20 @@
 """What waits to be sent on one stream. Bounded: cumulative messages replace each other, states are made when their turn
-comes, and everything else is few by protocol; a peer that does not read ends its own stream."""
+comes, and everything else is few by protocol; a peer that does not read ends its own stream.
+
+Invariant: nothing here raises into whoever puts. A full outbox forgets what it holds, takes no more, and `next` says so.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cursorkeeper_clients._proto import acks_pb2 as pb
 
-MESSAGES_MAX = 20_000
+MESSAGES_PER_CURSOR = 8
+"""State, credit, durable, pause and resume, a refusal, and room: all cursors of a daemon may be opened on one stream."""
+MESSAGES_MAX = MESSAGES_PER_CURSOR * 10_000
 
 
 class OutboxFull(Exception):
@@ -17,35 +22,57 @@ class OutboxFull(Exception):
 
 
 class Outbox:
-    """First in, first out; `Durable` and `Credit` of a handle are merged while they wait."""
+    """First in, first out; `Durable` and `Credit` of a handle are merged while they wait.
 
-    def __init__(self) -> None:
-        self._items: deque[pb.KeeperMessage | Iterator[pb.KeeperMessage] | tuple[str, int]] = deque()
+    `on_overflow` is called once, from the event loop and never from within a put.
+    """
+
+    def __init__(self, messages_max: int = MESSAGES_MAX, on_overflow: Callable[[], None] = lambda: None) -> None:
+        self._messages_max, self._on_overflow = messages_max, on_overflow
+        self._items: deque[pb.KeeperMessage | tuple[int, Iterator[pb.KeeperMessage]] | tuple[str, int]] = deque()
+        self._states: dict[int, Iterator[pb.KeeperMessage]] = {}
         self._durable: dict[int, int] = {}
         self._credit: dict[int, int] = {}
         self._wake = asyncio.Event()
         self._closed = False
+        self.overflowed = False
 
-    def put(self, message: pb.KeeperMessage | Iterator[pb.KeeperMessage]) -> None:
-        """One message, or several made on demand. Raises OutboxFull."""
-        if len(self._items) >= MESSAGES_MAX:
-            raise OutboxFull(f"{len(self._items)} messages wait")
-        self._items.append(message)
-        self._wake.set()
+    def put(self, message: pb.KeeperMessage) -> None:
+        """One message."""
+        self._add(message)
+
+    def put_state(self, handle: int, messages: Iterator[pb.KeeperMessage]) -> None:
+        """Several, made one by one when their turn comes, unless `drop` comes first."""
+        self._states[handle] = messages
+        self._add((handle, messages))
+
+    def drop(self, handle: int) -> None:
+        """The handle has ended: the rest of its state is not made any more."""
+        self._states.pop(handle, None)
 
     def put_durable(self, handle: int, seq: int) -> None:
         """Cumulative."""
         if handle not in self._durable:
-            self._items.append(("durable", handle))
+            self._add(("durable", handle))
         self._durable[handle] = seq
-        self._wake.set()
 
     def put_credit(self, handle: int, granted: int) -> None:
         """Cumulative."""
         if handle not in self._credit:
-            self._items.append(("credit", handle))
+            self._add(("credit", handle))
         self._credit[handle] = granted
+
+    def _add(self, item: pb.KeeperMessage | tuple[int, Iterator[pb.KeeperMessage]] | tuple[str, int]) -> None:
+        if self.overflowed:
+            return
         self._wake.set()
+        if len(self._items) < self._messages_max:
+            self._items.append(item)
+            return
+        self.overflowed = True
+        self._items.clear()
+        self._states.clear()
+        asyncio.get_running_loop().call_soon(self._on_overflow)
 
     def close(self) -> None:
         """What is queued is still sent, then the stream ends."""
@@ -53,8 +80,10 @@ class Outbox:
         self._wake.set()
 
     async def next(self) -> pb.KeeperMessage | None:
-        """The next message; None when closed and empty."""
+        """The next message; None when closed and empty. Raises OutboxFull."""
         while True:
+            if self.overflowed:
+                raise OutboxFull(f"{self._messages_max} messages waited")
             while self._items:
                 found = self._pop()
                 if found is not None:
@@ -69,13 +98,22 @@ class Outbox:
         if isinstance(item, pb.KeeperMessage):
             self._items.popleft()
             return item
-        if isinstance(item, tuple):
-            self._items.popleft()
-            kind, handle = item
-            if kind == "durable":
-                return pb.KeeperMessage(durable=pb.Durable(handle=handle, seq=self._durable.pop(handle)))
-            return pb.KeeperMessage(credit=pb.Credit(handle=handle, granted_bytes=self._credit.pop(handle)))
-        message = next(item, None)
+        first, second = item
+        if isinstance(first, int):
+            return self._pop_state(first)
+        assert isinstance(second, int)
+        self._items.popleft()
+        if first == "durable":
+            return pb.KeeperMessage(durable=pb.Durable(handle=second, seq=self._durable.pop(second)))
+        return pb.KeeperMessage(credit=pb.Credit(handle=second, granted_bytes=self._credit.pop(second)))
+
+    def _pop_state(self, handle: int) -> pb.KeeperMessage | None:
+        item = self._items[0]
+        assert isinstance(item, tuple)
+        messages = self._states.get(handle)
+        message = next(messages, None) if messages is not None and messages is item[1] else None
         if message is None:
             self._items.popleft()
+            if messages is item[1]:
+                self._states.pop(handle, None)
         return message

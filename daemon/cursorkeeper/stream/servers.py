@@ -73,7 +73,7 @@ class AckSinkService(rpc.AckSinkServicer):
         reader = asyncio.ensure_future(_read_all(session, request_iterator))
         reader.add_done_callback(lambda _task: session.outbox.close())
         try:
-            while (message := await session.outbox.next()) is not None:
+            while (message := await _next(session, context)) is not None:
                 yield message
             await _check(reader, context)
         finally:
@@ -81,12 +81,17 @@ class AckSinkService(rpc.AckSinkServicer):
             session.end()
 
 
+async def _next(session: Session, context: Any) -> Any:
+    try:
+        return await session.outbox.next()
+    except OutboxFull as e:
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the source does not read: {e}; read Durable and Credit as they come")
+
+
 async def _check(reader: asyncio.Future[None], context: Any) -> None:
     error = None if reader.cancelled() or not reader.done() else reader.exception()
     if isinstance(error, ProtocolViolation):
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-    if isinstance(error, OutboxFull):
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the source does not read: {error}")
     if error is not None and not isinstance(error, asyncio.CancelledError | grpc.RpcError):
         raise error
 

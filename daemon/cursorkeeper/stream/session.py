@@ -16,7 +16,7 @@ from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.stream import codec, state_parts
 from cursorkeeper.stream.credits import Credit, CreditPool
-from cursorkeeper.stream.outbox import Outbox
+from cursorkeeper.stream.outbox import MESSAGES_MAX, MESSAGES_PER_CURSOR, Outbox
 from cursorkeeper_clients._proto import acks_pb2 as pb
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Handle:
     def on_state(self, machine: CursorMachine) -> None:
         """Opened, state, first credit."""
         self.live = True
-        self.session.outbox.put(state_parts.messages(self.handle, machine))
+        self.session.outbox.put_state(self.handle, state_parts.messages(self.handle, machine))
         self.session.outbox.put(pb.KeeperMessage(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first())))
         if machine.paused:
             self.on_pause(machine.waiting_for)
@@ -100,8 +100,9 @@ class Session:
     def __init__(self, keeper: Keeper, pool: CreditPool, *, name: str, incarnation: str, credentials: bytes = b"") -> None:
         self.keeper, self.pool = keeper, pool
         self._name, self._incarnation, self._credentials = name, incarnation, credentials
-        self.outbox = Outbox()
+        self.outbox = Outbox(max(MESSAGES_MAX, MESSAGES_PER_CURSOR * keeper.keeper_limits.cursors_max), self.end)
         self.source = ""
+        self._ended = False
         self._greeted = False
         self._handles: dict[int, Handle] = {}
 
@@ -110,7 +111,8 @@ class Session:
         return pb.KeeperMessage(hello=pb.Hello(name=self._name, incarnation=self._incarnation, protocol_versions=list(PROTOCOL_VERSIONS)))
 
     def end(self) -> None:
-        """The stream is gone."""
+        """The stream is gone, or will be when its peer reads again."""
+        self._ended = True
         for handle in list(self._handles.values()):
             self.drop(handle)
             self.keeper.detach(handle.name, handle.attach)
@@ -126,6 +128,8 @@ class Session:
 
     def receive(self, message: pb.SourceMessage) -> None:
         """One message of the source. Raises ProtocolViolation."""
+        if self._ended:
+            return
         kind = message.WhichOneof("message")
         if kind == "hello":
             self._hello(message.hello)
