@@ -86,6 +86,9 @@ async def _next(session: Session, context: Any) -> Any:
         return await session.outbox.next()
     except OutboxFull as e:
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the source does not read: {e}; read Durable and Credit as they come")
+    except Exception as e:
+        log.exception("bug: stream ended", source=session.source)
+        await context.abort(grpc.StatusCode.INTERNAL, f"what was to be sent could not be made: {e!r}; open again, and report this")
 
 
 async def _check(reader: asyncio.Future[None], context: Any) -> None:
@@ -93,7 +96,8 @@ async def _check(reader: asyncio.Future[None], context: Any) -> None:
     if isinstance(error, ProtocolViolation):
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
     if error is not None and not isinstance(error, asyncio.CancelledError | grpc.RpcError):
-        raise error
+        log.error("bug: stream ended", exc_info=error)
+        await context.abort(grpc.StatusCode.INTERNAL, f"a message could not be taken: {error!r}; open again, and report this")
 
 
 class Subscriber:
@@ -117,6 +121,10 @@ class Subscriber:
             except grpc.RpcError as e:
                 code = e.code() if hasattr(e, "code") else e
                 log.info("source away", source=self.address, problem=str(code))
+            except OutboxFull as e:
+                log.warning("source does not read", source=self.address, problem=str(e))
+            except Exception:  # the last place that knows this source: without it nobody would dial again
+                log.exception("bug: subscription ended; it is tried again", source=self.address)
             self.connected = False
             delay = RETRY_MIN_S if loop.time() - began > 5 else min(RETRY_MAX_S, delay * 2)
             await asyncio.sleep(delay)
@@ -125,17 +133,24 @@ class Subscriber:
         session = self._sessions()
         async with grpc.aio.insecure_channel(self.address, options=channel_options(self._message_bytes_max, server=False)) as channel:
             call = rpc.AckSourceStub(channel).Subscribe()  # type: ignore[no-untyped-call]
+            reader = asyncio.ensure_future(self._receive_all(session, call))
             writer = asyncio.ensure_future(self._write_all(session, call))
             try:
-                async for message in call:
-                    self.connected = True
-                    session.receive(message)
-                if writer.done() and not writer.cancelled() and writer.exception() is not None:
-                    await writer
+                await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+                for task in (reader, writer):  # the reader's end says more: it has the call's status
+                    if task.done() and not task.cancelled():
+                        task.result()
             finally:
-                writer.cancel()
                 session.end()
                 call.cancel()
+                reader.cancel()
+                writer.cancel()
+                await asyncio.gather(reader, writer, return_exceptions=True)
+
+    async def _receive_all(self, session: Session, call: Any) -> None:
+        async for message in call:
+            self.connected = True
+            session.receive(message)
 
     @staticmethod
     async def _write_all(session: Session, call: Any) -> None:

@@ -1,0 +1,96 @@
+"""Both directions when something breaks: a stream always ends with a status, a subscription is always tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from cursorkeeper.stream import servers, state_parts
+from cursorkeeper.stream.credits import CreditPool
+from cursorkeeper.stream.servers import SessionFactory, Subscriber
+from cursorkeeper.stream.session import Session
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+
+from daemon.tests.stream.served import ServedKeeper
+from daemon.tests.stream.test_bad_input import Wire
+from daemon.tests.support.world import World
+
+
+def broken(*_: object) -> Iterator[pb.KeeperMessage]:
+    raise KeyError("on purpose")
+    yield
+
+
+class SilentSource(rpc.AckSourceServicer):
+    """Greets, and then says nothing for ever."""
+
+    def __init__(self) -> None:
+        self.calls: asyncio.Queue[int] = asyncio.Queue()
+
+    async def Subscribe(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[pb.SourceMessage]:  # noqa: N802
+        self.calls.put_nowait(1)
+        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1]))
+        await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[tuple[SilentSource, str]]:
+    made, server = SilentSource(), grpc.aio.server()
+    rpc.add_AckSourceServicer_to_server(made, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield made, f"127.0.0.1:{port}"
+    await server.stop(grace=0)
+
+
+async def sessions() -> SessionFactory:
+    return SessionFactory(await World().keeper(), CreditPool(), name="k", incarnation="1")
+
+
+async def dialled(source: SilentSource, times: int, subscriber: Subscriber) -> None:
+    running = asyncio.create_task(subscriber.run())
+    try:
+        async with asyncio.timeout(10):
+            for _ in range(times):
+                await source.calls.get()
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_bug_in_one_attempt_does_not_end_a_subscription(source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "RETRY_MIN_S", 0.01)
+
+    def receive(_session: Session, _message: object) -> None:
+        raise ValueError("on purpose")
+
+    monkeypatch.setattr(Session, "receive", receive)
+    await dialled(source[0], 3, Subscriber(source[1], await sessions(), 4 << 20))
+
+
+async def test_an_attempt_whose_writer_fails_ends(source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "RETRY_MIN_S", 0.01)
+
+    def hello(session: Session) -> pb.KeeperMessage:
+        session.outbox.put_state(1, broken())
+        return pb.KeeperMessage()
+
+    monkeypatch.setattr(Session, "hello", hello)
+    await dialled(source[0], 3, Subscriber(source[1], await sessions(), 4 << 20))
+
+
+async def test_a_stream_whose_writer_fails_ends_with_a_status(keeper: ServedKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_parts, "messages", broken)
+    wire = Wire(keeper.address)
+    with pytest.raises(EOFError, match=r"INTERNAL.*report this"):
+        await wire.open()
+    monkeypatch.undo()
+    await wire.close()
+    again = Wire(keeper.address)
+    await again.open()
+    await again.close()
