@@ -7,6 +7,7 @@ the stream. When the stream ends, its handles are detached; the cursors stay for
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cursorkeeper.core import effects as fx
@@ -43,11 +44,16 @@ class Handle:
 
     def on_state(self, machine: CursorMachine) -> None:
         """Opened, state, first credit."""
-        self.live = True
-        self.session.outbox.put_state(self.handle, state_parts.messages(self.handle, machine))
-        self.session.outbox.put(pb.KeeperMessage(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first())))
+        self.session.outbox.put_state(self.handle, self._state(machine))
         if machine.paused:
             self.on_pause(machine.waiting_for)
+
+    def _state(self, machine: CursorMachine) -> Iterator[pb.KeeperMessage]:
+        """The handle is live from StateEnd on: until then its source cannot know what it may send."""
+        for message in state_parts.messages(self.handle, machine):
+            self.live = message.HasField("state_end")
+            yield message
+        yield pb.KeeperMessage(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
         """Durable, and credit back."""
@@ -122,6 +128,7 @@ class Session:
         """The handle has ended; its number may be used again."""
         if self._handles.get(handle.handle) is handle:
             del self._handles[handle.handle]
+            self.outbox.drop(handle.handle)
             handle.credit.close()
 
     # ---- messages

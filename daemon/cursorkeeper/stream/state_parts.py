@@ -16,23 +16,26 @@ PARTIALS_PER_PART = 2_000
 
 
 def messages(handle: int, machine: CursorMachine) -> Iterator[pb.KeeperMessage]:
-    """Opened, the parts, StateEnd. The state must not change meanwhile: no credit was given yet."""
-    footer = machine.commit.committed
+    """Opened, the parts, StateEnd. Made from the state as it lives: nothing changes it while its handle waits for them, and
+    when the handle ends (somebody else took the cursor over) the rest must not be made."""
+    footer, state = machine.commit.committed, machine.acks
     opened = pb.Opened(handle=handle, epoch=machine.epoch, generation=machine.generation)
     if footer is not None:
         opened.mark_delete.CopyFrom(codec.position_to(footer.mark_delete))
     yield pb.KeeperMessage(opened=opened)
-    for part in parts(handle, machine.acks):
+    for part in parts(handle, state):
         yield pb.KeeperMessage(state_part=part)
-    yield pb.KeeperMessage(state_end=end(handle, machine.acks))
+    yield pb.KeeperMessage(state_end=end(handle, state))
 
 
 def parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
-    """Slices and partial batches, each part about `PART_BYTES` at most."""
+    """Slices and partial batches, each part about `PART_BYTES` at most. What vanishes between two parts is left out."""
     part, size = pb.StatePart(handle=handle), 0
     for ledger in sorted(state.ledgers):
-        acks = state.ledgers[ledger]
-        for first in range(0, acks.high_water, SLICE_ENTRIES):
+        acks = state.ledgers.get(ledger)
+        for first in range(0, acks.high_water if acks is not None else 0, SLICE_ENTRIES):
+            if acks is None or state.ledgers.get(ledger) is not acks:
+                break
             area = take_slice(EntryRange(ledger, first, min(acks.high_water, first + SLICE_ENTRIES) - 1), state)
             data = area.bitmap.serialize()
             part.slices.add(ledger_id=ledger, first=area.first, last=area.last, holes=area.holes, roaring=data)
@@ -40,7 +43,7 @@ def parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
             if size >= PART_BYTES:
                 yield part
                 part, size = pb.StatePart(handle=handle), 0
-    for (ledger, entry), partial in state.iter_partials():
+    for (ledger, entry), partial in list(state.iter_partials()):
         part.partials.add(ledger_id=ledger, entry=entry, batch_size=partial.batch_size, ack_set=codec.words_of(partial.missing))
         if len(part.partials) >= PARTIALS_PER_PART:
             yield part

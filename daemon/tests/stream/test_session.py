@@ -1,0 +1,123 @@
+"""One stream without a transport: when a handle is live, what it may have outstanding, and what its end drops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.stream import state_parts
+from cursorkeeper.stream.credits import CreditPool
+from cursorkeeper.stream.session import Session
+from cursorkeeper_clients._proto import acks_pb2 as pb
+
+from daemon.tests.support.world import World
+
+TOPIC = "persistent://t/ns/session"
+LAYOUT = pb.LayoutRun(ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], entries=[100, 0])
+
+
+class Stream:
+    """A session and its source in one hand. What the source reads, it reads one message at a time."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self.session = Session(keeper, CreditPool(), name="k", incarnation="1")
+        self.send(hello=pb.Hello(name="t", protocol_versions=[1]))
+
+    def send(self, **message: Any) -> None:
+        self.session.receive(pb.SourceMessage(**message))
+
+    def ask(self, handle: int = 1) -> None:
+        self.send(open_cursor=pb.OpenCursor(handle=handle, topic=TOPIC, subscription="s", layout=LAYOUT, create=True, takeover=True))
+
+    async def until(self, kind: str) -> Any:
+        async with asyncio.timeout(10):
+            while True:
+                message = await self.session.outbox.next()
+                assert message is not None
+                if message.WhichOneof("message") == kind:
+                    return getattr(message, kind)
+
+    async def open(self) -> None:
+        self.ask()
+        await self.until("credit")
+
+    def ack(self, seq: int, *entries: int, generation: int = 1) -> None:
+        acks = [pb.LedgerAcks(ledger_id=5, entries=entries)]
+        self.send(ack_batch=pb.AckBatch(handle=1, seq=seq, generation=generation, ledgers=acks))
+
+    def layout(self, seq: int) -> None:
+        self.send(layout=pb.Layout(handle=1, seq=seq, generation=1, run=LAYOUT))
+
+
+def code(refused: pb.Refused) -> str:
+    return str(pb.RefusedCode.Name(refused.code))
+
+
+async def test_a_takeover_drops_the_rest_of_a_state() -> None:
+    world = World()
+    keeper = await world.keeper()
+    first, second = Stream(keeper), Stream(keeper)
+    await first.open()
+    first.ack(1, *range(0, 100, 2))
+    await first.until("durable")
+    first.session.end()
+    again = Stream(keeper)
+    again.ask()
+    await again.until("opened")  # and reads no further
+    await second.open()
+    second.send(reset_cursor=pb.ResetCursor(handle=1, seq=1, generation=1, target=pb.Position(ledger=5, entry=99)))
+    await second.until("reset_done")
+    message = await again.session.outbox.next()
+    assert message is not None and message.WhichOneof("message") == "deposed", "no part of what is another state by now"
+    assert keeper.failures == []
+
+
+async def test_parts_of_a_state_that_shrinks_meanwhile() -> None:
+    world = World()
+    keeper = await world.keeper()
+    stream = Stream(keeper)
+    await stream.open()
+    for seq, ledger in enumerate((5, 9), 1):
+        partial = pb.PartialAck(entry=3, batch_size=10, acked=[pb.IntRange(first=0, last=0)])
+        stream.send(
+            ack_batch=pb.AckBatch(
+                handle=1, seq=seq, generation=1, ledgers=[pb.LedgerAcks(ledger_id=ledger, entries=[7], partial=[partial])]
+            )
+        )
+    while (await stream.until("durable")).seq < 2:
+        pass
+    state = next(iter(keeper.cursors.values())).machine.acks
+    size, state_parts.PART_BYTES = state_parts.PART_BYTES, 1
+    try:
+        made = state_parts.parts(1, state)
+        next(made)
+        del state.ledgers[9]
+        assert len(list(made)) <= 1
+    finally:
+        state_parts.PART_BYTES = size
+
+
+async def test_nothing_but_an_end_is_taken_before_state_end() -> None:
+    world = World()
+    for kind in ("ack", "layout", "set_cursor_properties", "reset_cursor"):
+        stream = Stream(await world.keeper())
+        stream.ask()
+        await stream.until("opened")
+        if kind == "ack":
+            stream.ack(1, 3)
+        elif kind == "layout":
+            stream.layout(1)
+        elif kind == "reset_cursor":
+            stream.send(reset_cursor=pb.ResetCursor(handle=1, seq=1, generation=1, target=pb.Position(ledger=5, entry=1)))
+        else:
+            stream.send(set_cursor_properties=pb.SetCursorProperties(handle=1, seq=1, generation=1))
+        refused = await stream.until("refused")
+        assert code(refused) == "BAD_MESSAGE" and "before StateEnd" in refused.message
+    stream = Stream(await world.keeper())
+    stream.ask()
+    await stream.until("state_end")
+    stream.layout(1)
+    assert (await stream.until("durable")).seq == 1
+    stream.send(close_cursor=pb.CloseCursor(handle=1))
+    await stream.until("closed")
