@@ -22,14 +22,22 @@ _STATES_OUT = {state: number for number, state in _STATES.items()}
 _WORD = 64
 
 
+def generation_of(message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb.ResetCursor, cursor: str) -> int:
+    """Raises RefusedError if it was forgotten: as an old generation the message would be dropped and confirmed."""
+    if not message.generation:
+        raise RefusedError(Refusal.BAD_MESSAGE, cursor, "generation is required", "use that of Opened or ResetDone")
+    return message.generation
+
+
 def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
     """Raises RefusedError."""
+    generation = generation_of(message, cursor)
     ledgers = tuple(_columns(part, cursor) for part in message.ledgers)
     mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
     properties = dict(message.properties.values) if message.HasField("properties") else None
     return AckBatch(
         seq=message.seq,
-        generation=message.generation,
+        generation=generation,
         mark_delete=mark_delete,
         ledgers=ledgers,
         properties=properties,

@@ -254,15 +254,15 @@ class Session:
         match kind:
             case "layout":
                 body = message.layout
-                return ev.SetLayout(handle.attach, body.seq, body.generation, codec.layout_of(body.run, cursor))
+                return ev.SetLayout(handle.attach, body.seq, codec.generation_of(body, cursor), codec.layout_of(body.run, cursor))
             case "set_cursor_properties":
                 sent = message.set_cursor_properties
-                return ev.SetProperties(handle.attach, sent.seq, sent.generation, dict(sent.properties.values))
+                return ev.SetProperties(handle.attach, sent.seq, codec.generation_of(sent, cursor), dict(sent.properties.values))
             case "reset_cursor":
                 reset = message.reset_cursor
                 if not reset.HasField("target"):
                     raise RefusedError(Refusal.BAD_MESSAGE, cursor, "a reset without a target", "send the new mark-delete position")
-                return ev.Reset(handle.attach, reset.seq, reset.generation, codec.position_of(reset.target))
+                return ev.Reset(handle.attach, reset.seq, codec.generation_of(reset, cursor), codec.position_of(reset.target))
             case "close_cursor":
                 return ev.Close()
             case _:

@@ -121,3 +121,25 @@ async def test_nothing_but_an_end_is_taken_before_state_end() -> None:
     assert (await stream.until("durable")).seq == 1
     stream.send(close_cursor=pb.CloseCursor(handle=1))
     await stream.until("closed")
+
+
+async def test_a_forgotten_generation_is_refused_and_nothing_is_confirmed() -> None:
+    world = World()
+    for kind in ("ack_batch", "layout", "set_cursor_properties", "reset_cursor"):
+        stream = Stream(await world.keeper())
+        await stream.open()
+        messages: dict[str, Any] = {
+            "ack_batch": pb.AckBatch(handle=1, seq=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[3])]),
+            "layout": pb.Layout(handle=1, seq=1, run=LAYOUT),
+            "set_cursor_properties": pb.SetCursorProperties(handle=1, seq=1),
+            "reset_cursor": pb.ResetCursor(handle=1, seq=1, target=pb.Position(ledger=5, entry=1)),
+        }
+        stream.send(**{kind: messages[kind]})
+        message = await stream.session.outbox.next()
+        assert message is not None and message.WhichOneof("message") == "refused", kind
+        refused = message.refused
+        assert (code(refused), refused.message, refused.remedy) == (
+            "BAD_MESSAGE",
+            "generation is required",
+            "use that of Opened or ResetDone",
+        )
