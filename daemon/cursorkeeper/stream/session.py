@@ -18,6 +18,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.stream import codec, state_parts
 from cursorkeeper.stream.credits import Credit, CreditPool
 from cursorkeeper.stream.outbox import MESSAGES_MAX, MESSAGES_PER_CURSOR, Outbox
+from cursorkeeper.stream.outstanding import Outstanding
 from cursorkeeper_clients._proto import acks_pb2 as pb
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Handle:
     def __init__(self, session: Session, handle: int, name: CursorName, attach: int) -> None:
         self.session, self.handle, self.name, self.attach = session, handle, name, attach
         self.credit = Credit(session.pool)
+        self.outstanding = Outstanding(name.display)
         self.live = False
 
     def _send(self, **message: object) -> None:
@@ -57,6 +59,7 @@ class Handle:
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
         """Durable, and credit back."""
+        self.outstanding.confirm(confirm.seq)
         self.session.outbox.put_durable(self.handle, confirm.seq)
         granted = self.credit.release(confirm.released_bytes)
         if granted is not None:
@@ -225,6 +228,7 @@ class Session:
                     f"a batch of {batch.size_bytes} bytes, {handle.credit.granted - handle.credit.spent} were granted",
                     "wait for Credit before sending",
                 )
+            handle.outstanding.add(batch.seq, control=False)
         except RefusedError as e:
             self._fail(handle, e)
             return
@@ -242,6 +246,8 @@ class Session:
             return
         try:
             event = self._control_event(kind, message, handle)
+            if isinstance(event, ev.SetLayout | ev.SetProperties | ev.Reset):
+                handle.outstanding.add(event.seq, control=True)
         except RefusedError as e:
             self._fail(handle, e)
             return

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+from cursorkeeper.core.limits import Limits
 from cursorkeeper.runtime.keeper import Keeper
-from cursorkeeper.stream import state_parts
+from cursorkeeper.stream import outstanding, state_parts
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.session import Session
 from cursorkeeper_clients._proto import acks_pb2 as pb
 
-from daemon.tests.support.world import World
+from daemon.tests.support.world import World, small
 
 TOPIC = "persistent://t/ns/session"
 LAYOUT = pb.LayoutRun(ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], entries=[100, 0])
@@ -143,3 +145,37 @@ async def test_a_forgotten_generation_is_refused_and_nothing_is_confirmed() -> N
             "generation is required",
             "use that of Opened or ResetDone",
         )
+
+
+NO_INLINE = small(Limits(), inline_state_max_bytes=0)
+
+
+async def test_control_messages_are_bounded_while_bookkeeper_is_away() -> None:
+    world = World(limits=NO_INLINE)
+    stream = Stream(await world.keeper())
+    await stream.open()
+    for seq in range(1, outstanding.CONTROL_MESSAGES_MAX + 2):
+        stream.layout(seq)
+        if seq % 500 == 0:
+            while (await stream.until("durable")).seq < seq:
+                pass  # what is confirmed does not count
+    world.bookkeeper.stall_acks()
+    for seq in range(2_001, 2_002 + outstanding.CONTROL_MESSAGES_MAX):
+        stream.layout(seq)
+    refused = await stream.until("refused")
+    assert code(refused) == "CREDIT_EXCEEDED" and "control messages" in refused.message and "Durable" in refused.remedy
+    assert next(iter(stream.session.keeper.cursors.values())).handle is None, "the cursor itself lives on"
+
+
+async def test_small_batches_are_bounded_while_bookkeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outstanding, "MESSAGES_MAX", 50)
+    world = World(limits=NO_INLINE)
+    stream = Stream(await world.keeper())
+    await stream.open()
+    world.bookkeeper.stall_acks()
+    for seq in range(1, 51):
+        stream.ack(seq, seq)
+    assert stream.session._handles, "all of them are taken"
+    stream.ack(51, 51)
+    refused = await stream.until("refused")
+    assert code(refused) == "CREDIT_EXCEEDED" and "50 messages" in refused.message
