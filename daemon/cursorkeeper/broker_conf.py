@@ -33,15 +33,18 @@ def read_properties(text: str) -> dict[str, str]:
     return found
 
 
-def read_broker_conf(file: Path) -> dict[str, Any]:
-    """Settings by our names. Raises SettingsError."""
+def read_broker_conf(file: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Settings by our names, and by the same names Pulsar's keys that they come from. Raises SettingsError."""
     from cursorkeeper.settings import SettingsError
 
     try:
-        conf = read_properties(file.read_text())
+        conf = read_properties(file.read_text(encoding="utf-8"))
     except OSError as e:
         raise SettingsError(f"{file}: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise SettingsError(f"{file}: byte {e.start} is not UTF-8: is it a broker.conf? Save it as UTF-8 text") from e
     found: dict[str, Any] = {}
+    keys: dict[str, str] = {}
     for key in _ADDRESSES:
         address = conf.get(key, "")
         if address:
@@ -50,19 +53,19 @@ def read_broker_conf(file: Path) -> dict[str, Any]:
                 address = rest
             elif scheme in ("rocksdb", "etcd", "memory", "oxia"):
                 raise SettingsError(f"{file}: {key}={address}: footers are kept in ZooKeeper; give its address with --zookeeper")
-            found["zookeeper"] = address
+            found["zookeeper"], keys["zookeeper"] = address, key
     for key, name in _NUMBERS.items():
         text = conf.get(key, "")
         if text:
             try:
-                found[name] = int(text)
+                found[name], keys[name] = int(text), key
             except ValueError as e:
                 raise SettingsError(f"{file}: {key}={text}: not a number") from e
     digest = conf.get("managedLedgerDigestType", "")
     if digest:
         if digest not in _DIGESTS:
             raise SettingsError(f"{file}: managedLedgerDigestType={digest}: use one of {', '.join(_DIGESTS)}")
-        found["digest"] = _DIGESTS[digest]
+        found["digest"], keys["digest"] = _DIGESTS[digest], "managedLedgerDigestType"
     if conf.get("managedLedgerPassword"):
-        found["password"] = conf["managedLedgerPassword"]
-    return found
+        found["password"], keys["password"] = conf["managedLedgerPassword"], "managedLedgerPassword"
+    return found, keys

@@ -7,6 +7,7 @@ names the setting, its source and the remedy. Relations between settings are che
 from __future__ import annotations
 
 import os
+import re
 import socket
 import tomllib
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from cursorkeeper.core import sizes
 from cursorkeeper.core.limits import KIB, MIB, Limits
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.record import EncodeSettings
@@ -24,6 +26,11 @@ from cursorkeeper_clients.bookkeeper.port import Digest
 
 ENVIRONMENT_PREFIX = "CURSORKEEPER_"
 _D, _K = Limits(), KeeperLimits()
+ABOVE_ZERO = (
+    "flush_interval_ms", "flush_acks_max", "flush_acks_min", "flush_bytes_max", "retry_min_ms", "retry_max_ms",
+    "cursors_max", "footer_poll_s", "credit_bytes", "daemon_credit_bytes",
+)  # fmt: skip
+"""Settings whose 0 would mean a busy loop, or that nothing is ever taken."""
 
 
 class SettingsError(Exception):
@@ -147,6 +154,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             value = getattr(self, name)
             if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
                 raise SettingsError(f"{name} = {value}: must not be negative")
+        for name in ABOVE_ZERO:
+            if not getattr(self, name):
+                raise SettingsError(f"{name} = 0: must be above 0; leave it out for the default of {getattr(_DEFAULTS, name)}")
+        if self.retry_min_ms > self.retry_max_ms:
+            raise SettingsError(f"retry_min_ms {self.retry_min_ms} must not be above retry_max_ms {self.retry_max_ms}")
         if self.digest not in Digest.__members__:
             raise SettingsError(f"digest = {self.digest!r}: use one of {', '.join(Digest.__members__)}")
         if self.codec.upper() not in Codec.__members__:
@@ -161,6 +173,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if not 64 * KIB <= self.max_entry_bytes <= 4 * MIB - 128 * KIB:
             raise SettingsError(f"max_entry_bytes = {self.max_entry_bytes}: use 64 KiB to 4 MiB less 128 KiB")
+        properties = sizes.property_map_bytes_max(self.max_entry_bytes)
+        for name in ("mark_delete_properties_bytes_max", "cursor_properties_bytes_max"):
+            if getattr(self, name) > properties:
+                raise SettingsError(
+                    f"{name} = {getattr(self, name)}: a record of max_entry_bytes = {self.max_entry_bytes} has room for {properties}: "
+                    "lower the one or raise the other"
+                )
         znode = 16 * KIB + self.inline_state_max_bytes * 4 // 3
         if znode >= self.zookeeper_jute_maxbuffer_bytes:
             raise SettingsError(
@@ -181,6 +200,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(f"max_entry_bytes = {self.max_entry_bytes}: the gateway takes messages of {message_bytes_max} bytes")
 
 
+_DEFAULTS = Settings()
+
+
 def load(
     *,
     file: Path | None = None,
@@ -190,20 +212,29 @@ def load(
 ) -> Settings:
     """All sources together, checked. Raises SettingsError."""
     values: dict[str, Any] = {}
+    keys: dict[str, str] = {}
     if broker_conf is not None:
         from cursorkeeper.broker_conf import read_broker_conf
 
-        values.update(read_broker_conf(broker_conf))
-    if file is not None:
-        values.update(_toml(file))
-    values.update(_environment(os.environ if environment is None else environment))
-    values.update({k: v for k, v in (flags or {}).items() if v is not None})
+        values, keys = read_broker_conf(broker_conf)
+    later = _toml(file) if file is not None else {}
+    later.update(_environment(os.environ if environment is None else environment))
+    later.update({k: v for k, v in (flags or {}).items() if v is not None})
+    values.update(later)
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as e:
         raise SettingsError(f"{e}; `cursorkeeper run --help` lists the settings") from e
-    settings.check()
+    try:
+        settings.check()
+    except SettingsError as e:
+        theirs = [f"{name} is {key} of {broker_conf}" for name, key in keys.items() if name not in later and _names(str(e), name)]
+        raise SettingsError("; ".join([str(e), *theirs])) from e
     return settings
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
 
 
 def _toml(file: Path) -> dict[str, Any]:

@@ -121,3 +121,32 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, says: str) -> N
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="No such file"):
         load(broker_conf=tmp_path / "none", environment={})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("persistentUnackedRangesMaxEntrySize=1000\n", "max_entry_bytes is persistentUnackedRangesMaxEntrySize of "),
+        ("managedLedgerDefaultEnsembleSize=1\n", "ensemble is managedLedgerDefaultEnsembleSize of "),
+        ("managedLedgerCursorRolloverTimeInSeconds=-1\n", "ledger_age_max_s is managedLedgerCursorRolloverTimeInSeconds of "),
+    ],
+)
+def test_a_number_out_of_range_is_told_by_the_name_that_stands_in_the_file(tmp_path: Path, text: str, says: str) -> None:
+    file = conf(tmp_path, text)
+    with pytest.raises(SettingsError) as error:
+        load(broker_conf=file, environment={})
+    assert f"{says}{file}" in str(error.value)
+
+
+def test_who_overrides_it_is_not_told_of_the_file(tmp_path: Path) -> None:
+    file = conf(tmp_path, "persistentUnackedRangesMaxEntrySize=524288\n")
+    with pytest.raises(SettingsError) as error:
+        load(broker_conf=file, environment={}, flags={"max_entry_bytes": 1000})
+    assert "broker.conf" not in str(error.value)
+
+
+def test_not_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_bytes(b"managedLedgerPassword=\xff\xfe\n")
+    with pytest.raises(SettingsError, match=r"broker\.conf: byte 22 is not UTF-8"):
+        load(broker_conf=file, environment={})

@@ -54,6 +54,25 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"chain_ledgers_max": 64}, "chain_ledgers_hard_max"),
     ({"inline_state_max_bytes": 2 << 20}, "jute.maxbuffer"),
     ({"flush_interval_ms": -1}, "negative"),
+    *[
+        ({name: 0}, "above 0")
+        for name in (
+            "flush_interval_ms",
+            "flush_acks_max",
+            "flush_acks_min",
+            "flush_bytes_max",
+            "retry_min_ms",
+            "retry_max_ms",
+            "cursors_max",
+            "footer_poll_s",
+            "credit_bytes",
+            "daemon_credit_bytes",
+        )
+    ],
+    ({"retry_min_ms": 3_000}, "retry_max_ms"),
+    ({"mark_delete_properties_bytes_max": 1 << 20}, "max_entry_bytes"),
+    ({"cursor_properties_bytes_max": 1 << 20}, "max_entry_bytes"),
+    ({"max_entry_bytes": 100_000}, "mark_delete_properties_bytes_max"),
     ({"flush_interval_ms": "soon"}, "flush_interval_ms"),
     ({"appends_in_flight_max": 1}, "at least 2"),
     ({"daemon_appends_in_flight_max": 1}, "at least 4"),
