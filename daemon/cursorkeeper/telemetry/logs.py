@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from typing import Any
 
 import msgspec
 import structlog
+
+
+class _Stderr:
+    """Writes to whatever standard error is now. A log that nobody can read any more must not stop what is logged."""
+
+    def __init__(self, *_: Any) -> None:
+        """structlog passes what `get_logger` was given."""
+
+    def msg(self, message: str) -> None:
+        """One line."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(message + "\n")
+            sys.stderr.flush()
+
+    log = debug = info = warn = warning = error = err = exception = critical = fatal = failure = msg
 
 
 def configure(level: str) -> None:
@@ -20,7 +36,7 @@ def configure(level: str) -> None:
             structlog.processors.JSONRenderer(serializer=_dumps),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping().get(level.upper(), logging.INFO)),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_Stderr,
         cache_logger_on_first_use=True,
     )
 
