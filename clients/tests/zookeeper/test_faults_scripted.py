@@ -147,6 +147,7 @@ async def test_watches_behind_a_cut_set_watches_do_not_miss_what_happened() -> N
         await zk.close()
 
 
+@pytest.mark.slow
 async def test_fault_04_and_24_peer_that_accepts_and_never_answers() -> None:
     """No four-letter probe; a bounded wait for the handshake, then the next host."""
     async with ScriptedServer(_silent) as silent, ScriptedServer(_healthy) as healthy:
@@ -168,6 +169,7 @@ async def test_clients_spread_over_the_hosts() -> None:
         await asyncio.gather(*(zk.close() for zk in clients))
 
 
+@pytest.mark.slow
 async def test_fault_04_recovers_when_the_peer_does() -> None:
     async def handler(peer: Peer) -> None:
         await (_healthy(peer) if len(server.peers) > 1 else _silent(peer))
@@ -188,6 +190,7 @@ def _seed_that_begins_with_the_first() -> int:
     return next(seed for seed in range(100) if begins(seed))
 
 
+@pytest.mark.slow
 async def test_fault_05_handshake_unanswered_for_longer_than_the_session_timeout() -> None:
     """The same id is offered each time, and only a server's answer ends it: no swap in silence."""
 

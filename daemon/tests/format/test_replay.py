@@ -41,6 +41,7 @@ PLAIN = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(PLAIN, min_size=30, max_size=60))
 def test_many_plain_bodies_take_the_columns(values: list[Delta]) -> None:

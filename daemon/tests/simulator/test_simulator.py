@@ -57,6 +57,7 @@ def test_a_seed_is_a_run(seed: int) -> None:
     assert run(seed).digest == run(seed).digest
 
 
+@pytest.mark.slow
 def test_hash_seeds_do_not_matter() -> None:
     """Sets of strings have another order in every process."""
     code = "from daemon.tests.simulator.simulator import run; print([run(s).digest for s in (5, 16)])"
