@@ -3,7 +3,8 @@
 Owns: the command line, the ready line with its limit, the log file, the end of the process. Does not own: what the
 commands mean (`standalone`, `cluster`).
 Invariants: signals go to the id of a child of ours that was not waited for yet, so never to somebody else's process; no
-process outlives this one (it watches its parent's id, and an exit handler kills what is left).
+process outlives this one (it watches its parent's id, and an exit handler kills what is left); temporary files are in
+a folder beside the log, emptied at every start: BookKeeper unpacks native libraries there, and a killed JVM leaves them.
 Calls block; from asyncio use `asyncio.to_thread`.
 """
 
@@ -13,6 +14,7 @@ import atexit
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
@@ -53,6 +55,7 @@ class JavaProcess:
         java: str = "java",
     ) -> None:
         self.command, self.log = command, log
+        self.temp = log.with_suffix(".tmp")
         self.ready: Mapping[str, object] = {}
         self._arguments, self._jar, self._heap_mib, self._start_max_s, self._java = list(arguments), jar, heap_mib, start_max_s, java
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,7 +77,8 @@ class JavaProcess:
         """Start it and wait for its ready line, at most `start_max_s`."""
         if self.running:
             raise StackError(f"{self.command} is running already, pid {self.pid}")
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.temp, ignore_errors=True)
+        self.temp.mkdir(parents=True)
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -121,8 +125,8 @@ class JavaProcess:
         return ""
 
     def _command_line(self) -> list[str]:
-        java = [self._java, f"-Xmx{self._heap_mib}m", "-XX:+UseSerialGC", "-jar", str(self._jar or find_jar())]
-        return [*java, self.command, *self._arguments, "--parent-pid", str(os.getpid())]
+        java = [self._java, f"-Xmx{self._heap_mib}m", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={self.temp.absolute()}"]
+        return [*java, "-jar", str(self._jar or find_jar()), self.command, *self._arguments, "--parent-pid", str(os.getpid())]
 
     def _ready_line(self) -> Mapping[str, object]:
         assert self._process and self._process.stdout

@@ -52,6 +52,20 @@ def test_it_is_told_its_parent(launch: Launch, tmp_path: Path) -> None:
     assert (tmp_path / "argv").read_text().endswith(f"gateway --port 1 --parent-pid {os.getpid()}")
 
 
+def test_temporary_files_are_beside_the_log_and_a_killed_process_leaves_none_for_ever(launch: Launch, tmp_path: Path) -> None:
+    """BookKeeper's client unpacks native libraries into the temp folder and a killed JVM never deletes them."""
+    program = f"""
+temp = next(a for a in sys.argv if a.startswith('-Djava.io.tmpdir=')).partition('=')[2]
+open(os.path.join(temp, 'native' + str(os.getpid())), 'w').close()
+{READY}"""
+    process = launch(program)
+    process.start()
+    assert [p.name for p in process.temp.iterdir()] == [f"native{process.pid}"]
+    assert process.temp.parent == tmp_path and process.temp.is_absolute()
+    process.restart()
+    assert [p.name for p in process.temp.iterdir()] == [f"native{process.pid}"]
+
+
 def test_an_early_end_shows_the_log(launch: Launch) -> None:
     process = launch("sys.stderr.write('the port is taken'); sys.exit(3)")
     with pytest.raises(StackError, match=r"status 3(.|\n)*the port is taken"):
