@@ -103,16 +103,19 @@ class GatewayClient:
     def append_room(self) -> AppendRoom:
         return self._queue.room
 
-    async def read(self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0) -> AsyncIterator[ReadChunk]:
+    async def read(
+        self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
+    ) -> AsyncIterator[ReadChunk]:
         request = pb.ReadRequest(
             ledger_id=ledger,
             first_entry_id=first,
             last_entry_id=last,
             max_bytes=max_bytes or self._settings.read_chunk_bytes,
             password=self._settings.password,
+            unconfirmed=unconfirmed,
         )
         async for reply in self._stream(Operation.READ, self._service.Read, request, ledger):
-            yield ReadChunk(reply.first_entry_id, tuple(reply.payloads), reply.last_add_confirmed, reply.closed)
+            yield ReadChunk(reply.first_entry_id, tuple(reply.payloads), reply.last_add_confirmed, reply.closed, reply.stopped_by)
 
     async def fence(self, ledger: int) -> LedgerEnd:
         request = pb.FenceRequest(ledger_id=ledger, password=self._settings.password)

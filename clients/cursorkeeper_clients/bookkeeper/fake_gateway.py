@@ -131,8 +131,8 @@ class FakeGateway:
 
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
         def do() -> int:
-            if custom_metadata.get("application") != b"cursorkeeper":
-                raise GatewayRefused("APPLICATION", Outcome.NOT_DONE, message="custom metadata must hold application=cursorkeeper")
+            if not (_is_ours(custom_metadata) or _is_pulsar_cursor(custom_metadata)):
+                raise _not_ours(-1)
             if not self.store.can_create(spec):
                 text = f"{spec.ensemble} needed, {self.store.bookies_up} writable"
                 raise GatewayRetry("NOT_ENOUGH_BOOKIES", Outcome.NOT_DONE, bookkeeper_code=-6, message=text)
@@ -164,14 +164,18 @@ class FakeGateway:
     def append_room(self) -> AppendRoom:
         return AppendRoom(self._entries_max - self._entries, max(self._bytes_max - self._bytes, 0))
 
-    async def read(self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0) -> AsyncIterator[ReadChunk]:
+    async def read(
+        self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
+    ) -> AsyncIterator[ReadChunk]:
         if first < 0 or (last != TO_LAST_CONFIRMED and last < first):
             raise GatewayRefused(
                 "BAD_REQUEST", Outcome.NOT_DONE, ledger=ledger, message=f"the range {first} to {last} is empty or negative"
             )
         found = await self._call(Operation.READ, ledger, lambda: self.store.ledger(ledger))
         confirmed, closed = found.visible_end, found.state is LedgerState.CLOSED
-        upto = confirmed if last == TO_LAST_CONFIRMED else min(last, confirmed)
+        stored = len(found.entries) - 1 if unconfirmed else confirmed
+        upto = stored if last == TO_LAST_CONFIRMED else min(last, stored)
+        stopped_by = ""
         limit, at, told = max_bytes or _CHUNK_BYTES, first, False
         while at <= upto or not told:
             self._check_up(Operation.READ, ledger)
@@ -182,7 +186,10 @@ class FakeGateway:
             while at + len(payloads) <= upto:
                 try:
                     payload = found.payload(at + len(payloads))
-                except GatewayError:
+                except GatewayError as e:
+                    if at + len(payloads) > confirmed:  # beyond it a failure ends the read and not the call
+                        stopped_by, upto = e.reason, at + len(payloads) - 1
+                        break
                     if payloads:  # what is before the damage is still given
                         break
                     raise
@@ -190,13 +197,15 @@ class FakeGateway:
                     break
                 payloads.append(payload)
                 size += len(payload)
-            yield ReadChunk(at, tuple(payloads), confirmed, closed)
+            yield ReadChunk(at, tuple(payloads), confirmed, closed, stopped_by)
             at, told = at + len(payloads), True
             await asyncio.sleep(self.store.faults.delay_s(self.store.rng))
 
     async def fence(self, ledger: int) -> LedgerEnd:
         def do() -> LedgerEnd:
             found = self.store.ledger(ledger)
+            if not _is_ours(found.custom_metadata):
+                raise _not_ours(ledger)
             if found.state is not LedgerState.CLOSED and not self.store.can_recover(found):
                 found.begin_recovery()
                 raise GatewayRetry("LEDGER_RECOVERY", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-10)
@@ -228,6 +237,9 @@ class FakeGateway:
 
     async def delete(self, ledger: int) -> None:
         def do() -> None:
+            found = self.store.ledgers.get(ledger)
+            if found and not (_is_ours(found.custom_metadata) or _is_pulsar_cursor(found.custom_metadata)):
+                raise _not_ours(ledger)
             if handle := self.process.handles.pop(ledger, None):
                 handle.cut(_lost(Operation.APPEND, ledger))
             self.store.ledgers.pop(ledger, None)
@@ -291,6 +303,19 @@ class FakeGateway:
         if handle is None or handle.stream not in (None, self._stream):
             return GatewayRoll("NO_HANDLE", Outcome.NOT_DONE, ledger=ledger)
         return None
+
+
+def _is_ours(custom_metadata: Mapping[str, bytes]) -> bool:
+    return custom_metadata.get("application") == b"cursorkeeper"
+
+
+def _is_pulsar_cursor(custom_metadata: Mapping[str, bytes]) -> bool:
+    fixed = custom_metadata.get("application") == b"pulsar" and custom_metadata.get("component") == b"managed-ledger"
+    return fixed and bool(custom_metadata.get("pulsar/managed-ledger") and custom_metadata.get("pulsar/cursor"))
+
+
+def _not_ours(ledger: int) -> GatewayRefused:
+    return GatewayRefused("NOT_OURS", Outcome.NOT_DONE, ledger=ledger, message="neither ours nor, unless to be fenced, a Pulsar cursor's")
 
 
 def _lost(operation: Operation, ledger: int) -> Callable[[], GatewayError]:

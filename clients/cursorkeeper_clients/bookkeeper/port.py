@@ -73,12 +73,14 @@ class AppendRoom(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
     """Consecutive entries from `first_entry`. `closed`: the ledger was closed when the read began, and
-    `last_add_confirmed` is its last entry; else it is what a reader may see now."""
+    `last_add_confirmed` is its last entry; else it is what a reader may see now, and only an unconfirmed read gives
+    entries above it. `stopped_by`: in its last chunk, why such a read could not find out where the entries end."""
 
     first_entry: int
     payloads: tuple[bytes, ...]
     last_add_confirmed: int
     closed: bool
+    stopped_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +148,16 @@ class LedgerStore(Protocol):
         """What is left of the window over all ledgers: queued plus unanswered is bounded in entries and in bytes."""
         ...
 
-    def read(self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0) -> AsyncIterator[ReadChunk]:
+    def read(
+        self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
+    ) -> AsyncIterator[ReadChunk]:
         """Entries first..last in order, without recovery. Chunks hold at most `max_bytes` (0: default) or one entry.
 
         At least one chunk comes, possibly without payloads, so that the last add confirmed is always told. A range that
         reaches beyond it ends there without an error: who must have all of it counts.
+
+        `unconfirmed`: of an open ledger also what lies beyond the last add confirmed, as long as the bookies have it (up
+        to 4,096 entries). A recovery may keep or discard such an entry. A failure there ends the read, see `stopped_by`.
         """
         ...
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 
 import pytest
 from cursorkeeper_clients.bookkeeper import (
+    Digest,
     GatewayError,
     GatewayFenced,
     GatewayRefused,
@@ -24,6 +25,8 @@ from cursorkeeper_clients.bookkeeper import (
 from clients.tests.bookkeeper.worlds import World
 
 OURS = {"application": b"cursorkeeper", "cursor": b"t|s"}
+PULSAR_DATA = {"application": b"pulsar", "component": b"managed-ledger", "pulsar/managed-ledger": b"t/n/persistent/topic"}
+PULSAR_CURSOR = {**PULSAR_DATA, "pulsar/cursor": b"sub"}
 SPEC = LedgerSpec()
 
 
@@ -110,6 +113,30 @@ async def test_an_open_ledger_shows_at_most_the_last_entry_but_one(store: Ledger
     assert (got[0].last_add_confirmed, got[0].closed) == (4, False)
     assert (await store.metadata(ledger)).state is LedgerState.OPEN
     assert await payloads(store, ledger, 3, 100) == [payload(3), payload(4)]  # it ends there, without an error
+
+
+async def test_an_unconfirmed_read_sees_the_newest_entry_and_leaves_the_writer_alone(world: World, store: LedgerStore) -> None:
+    ledger = await written(store, 6)
+    reader = await world.client("reader")
+    got = [chunk async for chunk in reader.read(ledger, 0, unconfirmed=True)]
+    assert [p for c in got for p in c.payloads] == [payload(e) for e in range(6)]
+    assert all((c.last_add_confirmed, c.closed, c.stopped_by) == (4, False, "") for c in got)
+    newest = [chunk async for chunk in reader.read(ledger, 5, unconfirmed=True)]
+    assert [(c.first_entry, c.payloads) for c in newest if c.payloads] == [(5, (payload(5),))]
+    beyond = [chunk async for chunk in reader.read(ledger, 6, 40, unconfirmed=True)]
+    assert beyond == [ReadChunk(6, (), 4, False)]
+    assert [c.payloads async for c in reader.read(ledger, 2, 3, unconfirmed=True)] == [(payload(2), payload(3))]
+    await store.append(ledger, 6, payload(6))  # nobody was fenced
+    assert await payloads(store, ledger) == [payload(e) for e in range(6)]
+
+
+async def test_an_unconfirmed_read_of_an_empty_or_closed_ledger_is_as_any_other(store: LedgerStore) -> None:
+    empty = await store.create(SPEC, OURS)
+    assert [chunk async for chunk in store.read(empty, 0, unconfirmed=True)] == [ReadChunk(0, (), -1, False)]
+    first = await written(store, 1)
+    assert [chunk async for chunk in store.read(first, 0, unconfirmed=True)] == [ReadChunk(0, (payload(0),), -1, False)]
+    await store.close_ledger(first)
+    assert [chunk async for chunk in store.read(first, 0, unconfirmed=True)] == [ReadChunk(0, (payload(0),), 0, True)]
 
 
 async def test_an_empty_ledger_still_tells_its_end(store: LedgerStore) -> None:
@@ -216,8 +243,31 @@ async def test_listing_filters_by_every_pair(store: LedgerStore) -> None:
 
 
 async def test_a_ledger_of_another_application_is_not_created(store: LedgerStore) -> None:
-    problem = await failure(store.create(SPEC, {"application": b"pulsar"}))
-    assert isinstance(problem, GatewayRefused) and problem.outcome is Outcome.NOT_DONE
+    for custom in ({"application": b"pulsar"}, PULSAR_DATA, {**PULSAR_CURSOR, "pulsar/cursor": b""}, {}):
+        problem = await failure(store.create(SPEC, custom))
+        assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NOT_OURS")
+
+
+async def test_a_pulsar_cursor_ledger_is_written_read_and_deleted_but_never_fenced(store: LedgerStore) -> None:
+    ledger = await store.create(LedgerSpec(2, 2, 2, digest=Digest.CRC32), PULSAR_CURSOR)
+    await store.append(ledger, 0, payload(0))
+    problem = await failure(store.fence(ledger))
+    assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NOT_OURS")
+    await store.append(ledger, 1, payload(1))  # the refused fence did nothing
+    assert await store.close_ledger(ledger) == (1, 40)
+    assert await payloads(store, ledger) == [payload(0), payload(1)]
+    assert (await store.metadata(ledger)).custom_metadata == PULSAR_CURSOR
+    await store.delete(ledger)
+    assert isinstance(await failure(store.metadata(ledger)), NoSuchLedger)
+
+
+@pytest.mark.parametrize("digest", list(Digest))
+async def test_every_digest_is_read_as_the_metadata_says(store: LedgerStore, digest: Digest) -> None:
+    ledger = await store.create(LedgerSpec(digest=digest), OURS)
+    await asyncio.gather(*(store.append(ledger, entry, payload(entry)) for entry in range(3)))
+    assert [p async for c in store.read(ledger, 0, unconfirmed=True) for p in c.payloads] == [payload(e) for e in range(3)]
+    await store.close_ledger(ledger)
+    assert await payloads(store, ledger) == [payload(e) for e in range(3)]
 
 
 async def test_too_few_bookies_is_a_retry_that_did_nothing(store: LedgerStore) -> None:

@@ -27,6 +27,8 @@ final class BookKeeperClient {
     config.setMaxAllowedEnsembleChanges(settings.ensembleChangesMax());
     // With as many bookies as the ensemble there is no spare: wait for the ack quorum instead of failing.
     config.setDelayEnsembleChange(true);
+    // An answer above it would break the connection: Pulsar's bookies hold entries of 5 MiB and a little.
+    config.setNettyMaxFrameSizeBytes(settings.bookieFrameBytesMax());
     config.setAddEntryTimeout(settings.addTimeoutS());
     config.setAddEntryQuorumTimeout(settings.addQuorumTimeoutS());
     config.setReadEntryTimeout(settings.readTimeoutS());

@@ -20,6 +20,7 @@ public record GatewaySettings(
     int metricsPort,
     int entryBytesMax,
     int messageBytesMax,
+    int bookieFrameBytesMax,
     long inFlightBytesMax,
     int inFlightEntriesMax,
     int appendLingerMs,
@@ -43,8 +44,9 @@ public record GatewaySettings(
 
   /** Room that the frame around one entry needs in a message, and in a frame of a bookie. */
   private static final int ENVELOPE_BYTES = 64 << 10;
-  /** What a bookie accepts unless told otherwise (nettyMaxFrameSizeBytes). */
+  /** What a bookie accepts unless told otherwise (nettyMaxFrameSizeBytes); Pulsar's bookies accept 10 KiB more. */
   private static final int BOOKIE_FRAME_BYTES = 5 << 20;
+  private static final int PULSAR_FRAME_BYTES = BOOKIE_FRAME_BYTES + (10 << 10);
   private static final int MIB = 1 << 20;
 
   /** The flags, with their defaults. */
@@ -52,8 +54,9 @@ public record GatewaySettings(
       Flag.text("host", "127.0.0.1", "address to bind"),
       Flag.number("port", 0, "0: a free one"),
       Flag.number("metrics-port", 0, "0: a free one, -1: no metrics"),
-      Flag.number("entry-bytes-max", 2 * MIB, "larger entries are refused"),
-      Flag.number("message-bytes-max", 4 * MIB, "a larger message ends its stream"),
+      Flag.number("entry-bytes-max", BOOKIE_FRAME_BYTES - ENVELOPE_BYTES, "larger entries are refused"),
+      Flag.number("message-bytes-max", 6 * MIB, "a larger message ends its stream"),
+      Flag.number("bookie-frame-bytes-max", PULSAR_FRAME_BYTES, "the bookies' nettyMaxFrameSizeBytes, if raised there"),
       Flag.number("in-flight-bytes-max", 64 * MIB, "of all streams"),
       Flag.number("in-flight-entries-max", 16_384, "of all streams"),
       Flag.number("append-linger-ms", 2, "gather replies this long"),
@@ -78,8 +81,8 @@ public record GatewaySettings(
   public GatewaySettings {
     require(entryBytesMax + ENVELOPE_BYTES <= messageBytesMax, "--entry-bytes-max " + entryBytesMax + " plus "
         + ENVELOPE_BYTES + " must fit --message-bytes-max " + messageBytesMax);
-    require(entryBytesMax + ENVELOPE_BYTES <= BOOKIE_FRAME_BYTES, "--entry-bytes-max " + entryBytesMax + " plus "
-        + ENVELOPE_BYTES + " must fit a bookie's frame of " + BOOKIE_FRAME_BYTES);
+    require(entryBytesMax + ENVELOPE_BYTES <= bookieFrameBytesMax, "--entry-bytes-max " + entryBytesMax + " plus "
+        + ENVELOPE_BYTES + " must fit --bookie-frame-bytes-max " + bookieFrameBytesMax);
     require(readChunkBytes <= readChunkBytesMax, "--read-chunk-bytes must not exceed --read-chunk-bytes-max");
     require(inFlightBytesMax >= entryBytesMax, "--in-flight-bytes-max must hold one entry");
   }
@@ -92,6 +95,7 @@ public record GatewaySettings(
         flags.integer("metrics-port", -1, 65_535),
         flags.integer("entry-bytes-max", 1, 64 * MIB),
         flags.integer("message-bytes-max", 1, 64 * MIB),
+        flags.integer("bookie-frame-bytes-max", MIB, 256 * MIB),
         flags.number("in-flight-bytes-max", 1, 1L << 40),
         flags.integer("in-flight-entries-max", 1, 1 << 24),
         flags.integer("append-linger-ms", 0, 1_000),

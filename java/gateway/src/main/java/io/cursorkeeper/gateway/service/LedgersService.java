@@ -76,7 +76,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void create(CreateRequest request, StreamObserver<CreateReply> caller) {
     call.answer(caller, Operation.CREATE, -1, () -> {
       Map<String, byte[]> custom = Metadatas.custom(request.getCustomMetadataMap());
-      Metadatas.requireOurs(-1, custom);
+      Metadatas.requireOursOrPulsarCursor(-1, custom);
       requireSane(request);
       ledgers.requireRoom();
       return client.newCreateLedgerOp()
@@ -118,8 +118,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
         call.fail(caller, Operation.READ, request.getLedgerId(), thrown);
         return;
       }
-      ReadCall read = new ReadCall(handle, request.getFirstEntryId(), request.getLastEntryId(), chunkBytes(request),
-          caller, call, metrics, readThreads, reads::decrementAndGet);
+      ReadCall read = new ReadCall(handle, request, chunkBytes(request), caller, call, metrics, readThreads,
+          reads::decrementAndGet);
       started.complete(read);
       read.wake();
     });
@@ -128,7 +128,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   @Override
   public void fence(FenceRequest request, StreamObserver<FenceReply> caller) {
     long ledgerId = request.getLedgerId();
-    call.answer(caller, Operation.FENCE, ledgerId, () -> ours(ledgerId)
+    call.answer(caller, Operation.FENCE, ledgerId, () -> custom(ledgerId)
+        .thenAccept(custom -> Metadatas.requireOurs(ledgerId, custom))
         .thenCompose(ours -> client.newOpenLedgerOp().withLedgerId(ledgerId).withRecovery(true)
             .withPassword(request.getPassword().toByteArray()).execute())
         .thenApply(handle -> {
@@ -156,7 +157,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   @Override
   public void delete(DeleteRequest request, StreamObserver<DeleteReply> caller) {
     long ledgerId = request.getLedgerId();
-    call.answer(caller, Operation.DELETE, ledgerId, () -> ours(ledgerId)
+    call.answer(caller, Operation.DELETE, ledgerId, () -> custom(ledgerId)
+        .thenAccept(custom -> Metadatas.requireOursOrPulsarCursor(ledgerId, custom))
         .thenCompose(ours -> {
           ledgers.release(ledgerId);
           return client.newDeleteLedgerOp().withLedgerId(ledgerId).execute();
@@ -198,9 +200,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     caller.onCompleted();
   }
 
-  private CompletableFuture<Void> ours(long ledgerId) {
-    return client.getLedgerMetadata(ledgerId)
-        .thenAccept(metadata -> Metadatas.requireOurs(ledgerId, metadata.getCustomMetadata()));
+  private CompletableFuture<Map<String, byte[]>> custom(long ledgerId) {
+    return client.getLedgerMetadata(ledgerId).thenApply(metadata -> metadata.getCustomMetadata());
   }
 
   private CompletableFuture<ReadHandle> open(ReadRequest request) {

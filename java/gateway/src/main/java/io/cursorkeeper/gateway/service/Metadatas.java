@@ -12,10 +12,15 @@ import java.util.HashMap;
 import java.util.Map;
 import org.apache.bookkeeper.client.api.DigestType;
 
-/** Translates ledger metadata between the client library and the contract, and knows which ledgers are ours. */
+/**
+ * Translates ledger metadata between the client library and the contract, and knows which ledgers are ours, and which
+ * are Pulsar's cursor ledgers. A message ledger of Pulsar has no {@code pulsar/cursor}, so it is neither.
+ */
 final class Metadatas {
   static final String APPLICATION = "application";
   private static final byte[] OURS = "cursorkeeper".getBytes(StandardCharsets.US_ASCII);
+  private static final byte[] PULSAR = "pulsar".getBytes(StandardCharsets.US_ASCII);
+  private static final byte[] MANAGED_LEDGER = "managed-ledger".getBytes(StandardCharsets.US_ASCII);
 
   private Metadatas() {}
 
@@ -58,10 +63,37 @@ final class Metadatas {
 
   /** Throws NOT_OURS unless the ledger belongs to this application. */
   static void requireOurs(long ledgerId, Map<String, byte[]> custom) {
-    if (!Arrays.equals(custom.get(APPLICATION), OURS)) {
-      throw LedgerFailure.refused(Status.Code.PERMISSION_DENIED, "NOT_OURS",
-          (ledgerId < 0 ? "a new ledger" : "ledger " + ledgerId)
-              + " needs custom metadata application=cursorkeeper to be written, fenced or deleted here");
+    if (!isOurs(custom)) {
+      throw notOurs("ledger " + ledgerId + " needs custom metadata application=cursorkeeper to be fenced here"
+          + (isPulsarCursor(custom) ? ": fencing a Pulsar cursor's ledger could depose a live broker" : ""));
     }
+  }
+
+  /** Throws NOT_OURS unless the ledger belongs to this application or is a Pulsar cursor's; -1: a new one. */
+  static void requireOursOrPulsarCursor(long ledgerId, Map<String, byte[]> custom) {
+    if (!isOurs(custom) && !isPulsarCursor(custom)) {
+      throw notOurs((ledgerId < 0 ? "a new ledger" : "ledger " + ledgerId)
+          + " needs custom metadata application=cursorkeeper, or all of a Pulsar cursor's (application=pulsar,"
+          + " component=managed-ledger, pulsar/managed-ledger, pulsar/cursor), to be written or deleted here");
+    }
+  }
+
+  private static boolean isOurs(Map<String, byte[]> custom) {
+    return Arrays.equals(custom.get(APPLICATION), OURS);
+  }
+
+  static boolean isPulsarCursor(Map<String, byte[]> custom) {
+    return Arrays.equals(custom.get(APPLICATION), PULSAR)
+        && Arrays.equals(custom.get("component"), MANAGED_LEDGER)
+        && isGiven(custom.get("pulsar/managed-ledger"))
+        && isGiven(custom.get("pulsar/cursor"));
+  }
+
+  private static boolean isGiven(byte[] value) {
+    return value != null && value.length > 0;
+  }
+
+  private static LedgerFailure notOurs(String message) {
+    return LedgerFailure.refused(Status.Code.PERMISSION_DENIED, "NOT_OURS", message);
   }
 }

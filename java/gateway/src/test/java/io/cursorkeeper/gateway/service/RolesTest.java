@@ -46,10 +46,14 @@ class RolesTest {
 
   @Test
   void limitsMustFitEachOther() {
-    assertThrows(IllegalArgumentException.class, () -> settings("--entry-bytes-max", "4194304"));
+    assertThrows(IllegalArgumentException.class, () -> settings("--message-bytes-max", "4194304"));
     assertThrows(IllegalArgumentException.class,
         () -> settings("--entry-bytes-max", "5242880", "--message-bytes-max", "8388608"));
     assertThrows(IllegalArgumentException.class, () -> settings("--read-chunk-bytes", "8388608"));
-    assertEquals(2 << 20, settings().entryBytesMax());
+    // The default fits the frame of a bookie that nobody configured, and one that Pulsar did.
+    assertEquals((5 << 20) - (64 << 10), settings().entryBytesMax());
+    assertEquals(5_253_120, settings().bookieFrameBytesMax());
+    assertEquals(8 << 20, settings("--entry-bytes-max", "8388608", "--message-bytes-max", "16777216",
+        "--bookie-frame-bytes-max", "134217728").entryBytesMax());
   }
 }
