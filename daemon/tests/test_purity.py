@@ -49,8 +49,8 @@ def test_core_does_not_know_format() -> None:
         assert "cursorkeeper.format" not in path.read_text(), path.name
 
 
-def test_both_folders_were_found() -> None:
-    assert {path.parent.name for path in FILES} == {"core", "format"}
+def test_all_folders_were_found() -> None:
+    assert {path.parent.name for path in FILES} == {"core", "format", "pulsar"}
     assert len(FILES) > 20
 
 
