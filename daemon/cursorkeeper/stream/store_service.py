@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.table import OPENING
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.runner import CursorRunner
 from cursorkeeper.stream import codec, state_parts
@@ -53,6 +54,17 @@ class CursorStoreService(rpc.CursorStoreServicer):
         assert runner is not None
         return runner
 
+    async def _recovered(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
+        """A cursor whose state is there: before that, every entry would look un-acked and be delivered again."""
+        runner = await self._runner(ref, context)
+        if runner.machine.state in OPENING:
+            waits = f", waiting for {runner.machine.waiting_for}" if runner.machine.waiting_for else ""
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE,
+                f"{runner.name}: being opened ({runner.machine.state}{waits}): ask again when its state is recovered",
+            )
+        return runner
+
     async def Get(self, request: pb.GetRequest, context: Any) -> pb.CursorInfo:  # noqa: N802
         """One cursor."""
         return info_of(await self._runner(request.cursor, context))
@@ -68,7 +80,7 @@ class CursorStoreService(rpc.CursorStoreServicer):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"{len(request.entries)} entries, {ENTRIES_MAX} are allowed: ask in parts"
             )
-        state = (await self._runner(request.cursor, context)).machine.acks
+        state = (await self._recovered(request.cursor, context)).machine.acks
         reply = pb.AckStateReply()
         marks = bytearray()
         for entry in request.entries:
@@ -83,6 +95,6 @@ class CursorStoreService(rpc.CursorStoreServicer):
 
     async def Export(self, request: pb.ExportRequest, context: Any) -> AsyncIterator[pb.KeeperMessage]:  # noqa: N802
         """The state as an opened source gets it; accepted acks included, so it may be ahead of what is durable."""
-        runner = await self._runner(request.cursor, context)
+        runner = await self._recovered(request.cursor, context)
         for message in list(state_parts.messages(0, runner.machine)):
             yield message
