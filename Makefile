@@ -5,9 +5,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JAR    := java/gateway/target/cursorkeeper-gateway.jar
 PYTEST := $(BIN)/pytest
-JAVA_SOURCES := $(shell find java -name '*.java' -o -name 'pom.xml' -o -name '*.xml' -path '*/resources/*' 2>/dev/null) proto/ledgers.proto
+JAVA_SOURCES := java/pom.xml $(shell find java/gateway -name '*.java' -o -name 'pom.xml' -o -name '*.xml' -path '*/resources/*' 2>/dev/null) proto/ledgers.proto
+INTEROP := .build/interop
+INTEROP_SOURCES := $(shell find java/interop -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.properties' \) -print 2>/dev/null)
 
-.PHONY: help setup jar demo test test-fast test-java check bench clean
+.PHONY: help setup jar interop-classes demo test test-fast test-java check bench clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
@@ -36,6 +38,13 @@ $(JAR): $(JAVA_SOURCES)
 
 jar: $(JAR)
 
+# Pulsar's own classes, for the tests that compare with them; jar and demo do without.
+$(INTEROP): $(INTEROP_SOURCES)
+	mvn -q -B -f java/interop/pom.xml process-classes
+	@mkdir -p .build && touch $@
+
+interop-classes: $(INTEROP)
+
 demo: setup $(JAR)
 	$(BIN)/cursorkeeper demo
 	$(BIN)/cursorkeeper demo --trace testdata/pulsar-trace
@@ -51,7 +60,7 @@ test-fast: setup
 test-java:
 	mvn -q -B -f java/pom.xml verify
 
-test: setup check test-java
+test: setup check test-java interop-classes
 	@touch $(JAR)
 	$(PYTEST)
 
@@ -59,5 +68,5 @@ bench: setup $(JAR)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) .build java/*/target .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .build java/*/target java/interop/*/target .mypy_cache .ruff_cache .pytest_cache
 	rm -f clients/cursorkeeper_clients/_proto/*_pb2*
