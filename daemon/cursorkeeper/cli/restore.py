@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 from cursorkeeper.cli import connect, cursor_name, options
-from cursorkeeper.cli.importing import Imported, Plan, run_import, scan
+from cursorkeeper.cli.cursor_making import Imported
+from cursorkeeper.cli.importing import Plan, run_import, scan
 from cursorkeeper.cli.output import Bar, json_line
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from cursorkeeper.cli import exchange, export, importing, restore
-from cursorkeeper.cli.importing import Imported, run_import, scan
+from cursorkeeper.cli.cursor_making import Imported, Making
+from cursorkeeper.cli.importing import run_import, scan
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
@@ -176,14 +177,14 @@ async def test_a_tombstone_is_no_obstacle(world: CliWorld, tmp_path: Path) -> No
 async def test_somebody_else_creates_it_first(world: CliWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.closed(l7=((1, 3),))
     await exported(world, NAME, tmp_path / "1")
-    look = importing._Import._look
+    look = Making._look
 
-    async def slow_look(self: importing._Import) -> tuple[int, bool]:
+    async def slow_look(self: Making) -> tuple[int, bool]:
         seen = await look(self)
         await world.closed(OTHER, l5=((1, 1),))
         return seen
 
-    monkeypatch.setattr(importing._Import, "_look", slow_look)
+    monkeypatch.setattr(Making, "_look", slow_look)
     with pytest.raises(CommandError, match="created by somebody else meanwhile"):
         await imported(world, tmp_path / "1")
 
@@ -191,13 +192,13 @@ async def test_somebody_else_creates_it_first(world: CliWorld, tmp_path: Path, m
 async def test_taken_over_while_importing(world: CliWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.closed(l7=((1, 3),))
     await exported(world, NAME, tmp_path / "1")
-    send = importing._Import._send_all
+    send = Making._send_all
 
-    async def slow_send(self: importing._Import) -> None:
+    async def slow_send(self: Making) -> None:
         await world.source(OTHER)
         await send(self)
 
-    monkeypatch.setattr(importing._Import, "_send_all", slow_send)
+    monkeypatch.setattr(Making, "_send_all", slow_send)
     with pytest.raises(CommandError, match="was taken over while it was imported"):
         await imported(world, tmp_path / "1")
 
