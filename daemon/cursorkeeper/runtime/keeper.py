@@ -322,6 +322,17 @@ class Keeper:
         """Over all cursors."""
         return self.keeper_limits.appends_in_flight_max - self._room
 
+    @property
+    def oldest_unconfirmed_s(self) -> float:
+        """For how long the oldest accepted message of all cursors has waited to be durable; 0: none waits."""
+        now, waits = self._services.clock(), [0.0]
+        for runner in list(self.cursors.values()):
+            with contextlib.suppress(IndexError):  # the metrics' thread asks while the loop confirms
+                at = runner.machine.progress.oldest_unconfirmed_s
+                if at is not None:
+                    waits.append(now - at)
+        return max(waits)
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None

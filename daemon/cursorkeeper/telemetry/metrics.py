@@ -90,5 +90,15 @@ class _CursorCollector(Collector):
         yield GaugeMetricFamily("cursorkeeper_cursors_paused", "Cursors whose acks wait too long.", value=paused)
         yield GaugeMetricFamily("cursorkeeper_chain_ledgers_longest", "Ledgers in the longest chain.", value=chain_max)
         yield GaugeMetricFamily("cursorkeeper_appends_in_flight", "Records sent and not answered.", value=self._keeper.appends_in_flight)
+        yield GaugeMetricFamily(
+            "cursorkeeper_flush_interval_seconds",
+            "The longest wait of an ack before it is sent: with the append, what a crash can cost of acks not confirmed yet.",
+            value=self._keeper.limits.flush_interval_ms / 1000,
+        )
+        yield GaugeMetricFamily(
+            "cursorkeeper_oldest_unconfirmed_seconds",
+            "How long the oldest accepted message of all cursors has waited to be durable.",
+            value=self._keeper.oldest_unconfirmed_s,
+        )
         for name, value in sums.items():
             yield CounterMetricFamily(f"cursorkeeper_{name}", f"{name.replace('_', ' ')} of the cursors held now.", value=value)
