@@ -1,13 +1,52 @@
-"""ManagedCursorInfo, the cursor znode, and the compression header in front of it (PIP-146)."""
+"""ManagedCursorInfo, the cursor znode, and the compression header in front of it (PIP-146).
+
+Owns the message's fields and their order, and the header `47 78 | i32 metadata size | metadata | payload` (big-endian), which
+the topic znode shares. A value that begins with `47 78` can never be a plain message (0x47 would be a tag of wire type 7), so
+where the header is broken there is nothing to fall back to, although Pulsar tries.
+"""
 
 from __future__ import annotations
 
-from cursorkeeper.format.pulsar.values import Compression, ManagedCursorInfo, PositionInfo
+import struct
+from typing import Final
+
+from cursorkeeper.format.pulsar import acks, batches, ranges
+from cursorkeeper.format.pulsar.acks import AcksReader
+from cursorkeeper.format.pulsar.compression import compress, expand
+from cursorkeeper.format.pulsar.errors import PulsarFormatError, too_new
+from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
+from cursorkeeper.format.pulsar.wire import Field, Once, append_number, read_field
+
+MAGIC: Final = b"\x47\x78"
+_HEADER: Final = struct.Struct(">2si")
+_INT32_MAX: Final = (1 << 31) - 1
+
+CURSORS_LEDGER, MARK_DELETE_LEDGER, MARK_DELETE_ENTRY, RANGES, PROPERTIES, LAST_ACTIVE, BATCHES, CURSOR_PROPERTIES = range(1, 9)
+"""Field numbers. 9 is `idleSince` since Pulsar 5.0.1, kept as unknown."""
+_NUMBERS: Final = {
+    CURSORS_LEDGER: "cursorsLedgerId",
+    MARK_DELETE_LEDGER: "markDeleteLedgerId",
+    MARK_DELETE_ENTRY: "markDeleteEntryId",
+    LAST_ACTIVE: "lastActive",
+}
 
 
 def encode(info: ManagedCursorInfo) -> bytes:
-    """The message, without header. Acked entries become ranges."""
-    raise NotImplementedError
+    """The message, without header. Acked entries become ranges. Raises ValueError: acks without a mark-delete."""
+    if info.mark_delete is None and (info.acked or info.batches or info.crossing):
+        raise ValueError("individual acks without a mark-delete position")
+    head = bytearray()
+    append_number(head, CURSORS_LEDGER, info.cursors_ledger)
+    if info.mark_delete is not None:
+        append_number(head, MARK_DELETE_LEDGER, info.mark_delete.ledger)
+        append_number(head, MARK_DELETE_ENTRY, info.mark_delete.entry)
+    tail = bytearray()
+    acks.append_number_properties(tail, PROPERTIES, info.properties)
+    if info.last_active_ms is not None:
+        append_number(tail, LAST_ACTIVE, info.last_active_ms)
+    batches.encode(tail, BATCHES, info.batches)
+    acks.append_text_properties(tail, CURSOR_PROPERTIES, info.cursor_properties)
+    return b"".join([head, *ranges.encode(RANGES, info.acked, info.crossing), tail, info.unknown])
 
 
 def decode(raw: bytes) -> ManagedCursorInfo:
@@ -17,19 +56,114 @@ def decode(raw: bytes) -> ManagedCursorInfo:
 
 def decode_with_notes(raw: bytes) -> tuple[ManagedCursorInfo, tuple[str, ...]]:
     """`decode`, and what was odd but harmless."""
-    raise NotImplementedError
+    reader = AcksReader(raw, RANGES)
+    numbers = Once("ManagedCursorInfo")
+    properties: dict[str, int] = {}
+    cursor_properties: dict[str, str] = {}
+    unknown = bytearray()
+    pos, end = 0, len(raw)
+    while pos < end:
+        pos = reader.ranges.take(pos, end)
+        if pos == end:
+            break
+        field = read_field(raw, pos, end)
+        pos = field.end
+        if field.number in _NUMBERS:
+            numbers.put(field, _NUMBERS[field.number])
+        elif not _take(raw, field, reader, properties, cursor_properties):
+            unknown += raw[field.at : field.end]
+    return _info(reader, numbers, properties, cursor_properties, bytes(unknown)), tuple(reader.notes)
+
+
+def _take(raw: bytes, field: Field, reader: AcksReader, properties: dict[str, int], cursor_properties: dict[str, str]) -> bool:
+    """Whether the field is one of the repeated ones."""
+    if field.number == RANGES:
+        reader.ranges.add(field)
+    elif field.number == BATCHES:
+        reader.take_batch(field)
+    elif field.number == PROPERTIES:
+        name, value = acks.read_number_property(raw, field, reader.newer)
+        properties[name] = value
+    elif field.number == CURSOR_PROPERTIES:
+        name, text = acks.read_text_property(raw, field, reader.newer)
+        cursor_properties[name] = text
+    else:
+        return False
+    return True
+
+
+def _info(
+    reader: AcksReader, numbers: Once, properties: dict[str, int], cursor_properties: dict[str, str], unknown: bytes
+) -> ManagedCursorInfo:
+    cursors_ledger = numbers.required("cursorsLedgerId")
+    if cursors_ledger < -1:
+        raise PulsarFormatError(f"cursorsLedgerId {cursors_ledger}")
+    ledger, entry = numbers.get("markDeleteLedgerId"), numbers.get("markDeleteEntryId")
+    if (ledger is None) != (entry is None):
+        raise PulsarFormatError(f"ManagedCursorInfo.{'markDeleteLedgerId' if ledger is None else 'markDeleteEntryId'} is missing")
+    mark_delete = None if ledger is None or entry is None else acks.checked_mark_delete(ledger, entry)
+    if mark_delete is None and (cursors_ledger == -1 or reader.holds_acks):
+        raise PulsarFormatError("ManagedCursorInfo.markDeleteLedgerId is missing, and the state is in this message")
+    found = reader.finish(mark_delete) if mark_delete is not None else reader.nothing()
+    return ManagedCursorInfo(
+        cursors_ledger,
+        mark_delete,
+        found.acked,
+        found.batches,
+        properties,
+        cursor_properties,
+        found.crossing,
+        numbers.get("lastActive"),
+        unknown,
+    )
 
 
 def inline_state(info: ManagedCursorInfo) -> PositionInfo:
     """The state a znode holds itself. Raises ValueError unless `info.is_inline` with a mark-delete."""
-    raise NotImplementedError
+    if not info.is_inline or info.mark_delete is None:
+        raise ValueError(f"the state is in cursor ledger {info.cursors_ledger}, not in the znode")
+    form = Form.RANGES if info.acked or info.crossing else None
+    return PositionInfo(info.mark_delete, info.acked, info.batches, info.properties, info.crossing, form)
+
+
+# ---- the header
 
 
 def wrap(raw: bytes, compression: Compression, threshold_bytes: int) -> bytes:
     """The znode's value: with header and payload if compression is not NONE and `raw` is longer than the threshold."""
-    raise NotImplementedError
+    if compression is Compression.NONE or len(raw) <= threshold_bytes:
+        return raw
+    metadata = bytearray()
+    append_number(metadata, 1, compression.value)
+    append_number(metadata, 2, len(raw))
+    return _HEADER.pack(MAGIC, len(metadata)) + metadata + compress(raw, compression)
 
 
 def unwrap(value: bytes, *, limit_bytes: int) -> tuple[bytes, Compression]:
-    """The message and how it was compressed. Raises PulsarFormatError: a header that lies, or promises more than the limit."""
-    raise NotImplementedError
+    """The message and how it was compressed. Raises PulsarFormatError: a header that lies, or promises more than the limit;
+    TooNewError: a codec this release does not know."""
+    if value[:2] != MAGIC:
+        return value, Compression.NONE
+    if len(value) < _HEADER.size:
+        raise PulsarFormatError("the compression header is cut off")
+    _, size = _HEADER.unpack_from(value)
+    payload = _HEADER.size + size
+    if size < 0 or payload > len(value):
+        raise PulsarFormatError(f"compression metadata of {size} bytes in a value of {len(value)}")
+    numbers = Once("compression header")
+    pos, newer = _HEADER.size, ""
+    while pos < payload:
+        field = read_field(value, pos, payload)
+        pos = field.end
+        if field.number in (1, 2):
+            numbers.put(field, "compressionType" if field.number == 1 else "uncompressedSize")
+        else:
+            newer = f"field {field.number} in the compression header"
+    kind, size_bytes = numbers.required("compressionType"), numbers.required("uncompressedSize")
+    if newer:
+        raise too_new(newer)
+    if kind not in Compression:
+        raise too_new(f"compression type {kind}")
+    if not 0 <= size_bytes <= min(limit_bytes, _INT32_MAX):
+        raise PulsarFormatError(f"the compression header promises {size_bytes} bytes, {limit_bytes} are allowed")
+    return expand(value[payload:], Compression(kind), size_bytes), Compression(kind)

@@ -1,0 +1,195 @@
+"""LongListMap, one per data ledger: the words of a bit set that begins at entry 0 (1 = acked), unpacked.
+
+A ledger's content is `08 key` and then `10 word` for every word. That is a stream of varints, so whole columns are read and
+written at once; the words themselves are roaring's containers (`roaring`). What is written in another legal way (packed, key
+last, longer varints than needed) is read field by field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+from cursorkeeper.core.positions import ENTRY_ID_MAX
+from cursorkeeper.format.pulsar import roaring, varints
+from cursorkeeper.format.pulsar.errors import PulsarFormatError
+from cursorkeeper.format.pulsar.varints import Bytes, Numbers
+from cursorkeeper.format.pulsar.wire import U64_MASK, Kind, Once, append_varint, expect, read_field, read_varint, varint_bytes
+from pyroaring import BitMap
+
+KEY_TAG: Final = 0x08
+VALUE_TAG: Final = 0x10
+PIECE_BYTES: Final = 1 << 20
+"""So many bytes are looked at at once."""
+
+
+class Element(NamedTuple):
+    """Where the content of one LongListMap lies."""
+
+    start: int
+    end: int
+
+
+# ---- writing
+
+
+def encode_element(number: int, ledger: int, acked: BitMap) -> list[bytes]:
+    """The field `number` with the words of one ledger, in pieces to join."""
+    pieces = [_encode_words(words) for words in roaring.windows(acked)]
+    content = bytearray([KEY_TAG])
+    append_varint(content, ledger)
+    head = bytearray()
+    append_varint(head, number << 3 | Kind.LEN)
+    append_varint(head, len(content) + sum(map(len, pieces)))
+    return [bytes(head + content), *pieces]
+
+
+def element_bytes(number: int, ledger: int, acked: BitMap) -> int:
+    """What `encode_element` takes."""
+    content = 1 + varint_bytes(ledger) + sum(words.size + int(varints.sizes_of(words).sum()) for words in roaring.windows(acked))
+    return varint_bytes(number << 3) + varint_bytes(content) + content
+
+
+def _encode_words(words: Numbers) -> bytes:
+    sizes = varints.sizes_of(words)
+    places = np.cumsum(sizes + 1) - sizes
+    out = np.empty(int(places[-1] + sizes[-1]), np.uint8)
+    out[places - 1] = VALUE_TAG
+    varints.write(out, places, words, sizes)
+    return out.tobytes()
+
+
+# ---- reading
+
+
+def decode_elements(data: bytes, elements: list[Element], newer: list[str]) -> Iterator[tuple[int, BitMap]]:
+    """Ledger and acked entries of each element, in any order; a ledger may come twice, a set may be empty. `newer` takes what
+    only a newer reader understands. Raises PulsarFormatError."""
+    view = np.frombuffer(data, np.uint8)
+    group: list[tuple[int, Element, int]] = []
+    size = 0
+    for element in elements:
+        found = _plain_head(data, element)
+        if found is None:
+            yield _decode_slowly(data, element, newer)
+            continue
+        ledger, start = found
+        if element.end - start > PIECE_BYTES:
+            bitmap = _decode_large(view, start, element.end)
+            yield (ledger, bitmap) if bitmap is not None else _decode_slowly(data, element, newer)
+            continue
+        group.append((ledger, element, start))
+        size += element.end - start
+        if size > PIECE_BYTES:
+            yield from _decode_group(data, view, group, newer)
+            group, size = [], 0
+    if group:
+        yield from _decode_group(data, view, group, newer)
+
+
+def _plain_head(data: bytes, element: Element) -> tuple[int, int] | None:
+    """Ledger and start of the values, if the element is as Pulsar writes it so far."""
+    start, end = element
+    if start >= end or data[start] != KEY_TAG:
+        return None
+    ledger, values = read_varint(data, start + 1, end)
+    if values < end and data[values] != VALUE_TAG:
+        return None
+    return _checked_ledger(ledger, start), values
+
+
+def _checked_ledger(ledger: int, at: int) -> int:
+    if ledger >= 1 << 63:
+        raise PulsarFormatError(f"byte {at}: a long array of ledger {ledger - (1 << 64)}")
+    return ledger
+
+
+def _decode_group(data: bytes, view: Bytes, group: list[tuple[int, Element, int]], newer: list[str]) -> Iterator[tuple[int, BitMap]]:
+    """Small elements at once: numpy's costs are per call."""
+    joined = np.concatenate([view[start : element.end] for _, element, start in group])
+    bounds = np.cumsum([element.end - start for _, element, start in group])
+    found = _pairs(joined)
+    if found is not None:
+        words, ends = found
+        counts = np.searchsorted(ends, bounds)
+        whole = np.where(counts > 0, ends[np.maximum(counts, 1) - 1] + 1, 0) if ends.size else np.zeros_like(counts)
+        if ends.size == 0 or np.array_equal(whole[bounds > 0], bounds[bounds > 0]):
+            first = 0
+            for (ledger, _, _), count in zip(group, counts.tolist(), strict=True):
+                yield ledger, _bitmap(words[first:count], 0)
+                first = count
+            return
+    for _, element, _ in group:
+        yield _decode_slowly(data, element, newer)
+
+
+def _pairs(piece: Bytes) -> tuple[Numbers, varints.Places] | None:
+    """The words of `10 word` pairs and where each one ends; None if it is anything else, or if no pair is whole. What is left at the end is
+    the caller's to see."""
+    ends = varints.ends_of(piece)
+    count = ends.size // 2
+    if count == 0:
+        return None if piece.size else (np.empty(0, np.uint64), ends)
+    tags, ends = ends[: 2 * count : 2], ends[1 : 2 * count : 2]
+    if tags[0] != 0 or np.any(tags[1:] != ends[:-1] + 1) or np.any(piece[tags] != VALUE_TAG):
+        return None
+    return varints.read(varints.padded(piece), tags + 1, ends), ends
+
+
+def _decode_large(view: Bytes, start: int, end: int) -> BitMap | None:
+    """One element, piece by piece; None if it is not plain."""
+    out, container = BitMap(), 0
+    pending = np.empty(0, np.uint64)
+    while start < end:
+        found = _pairs(view[start : min(end, start + PIECE_BYTES)])
+        if found is None:
+            return None
+        words, ends = found
+        start += int(ends[-1]) + 1
+        pending = np.concatenate([pending, words])
+        whole = pending.size - pending.size % roaring.CONTAINER_WORDS
+        if whole:
+            out |= _bitmap(pending[:whole], container)
+            container += whole // roaring.CONTAINER_WORDS
+            pending = pending[whole:]
+    if pending.size:
+        out |= _bitmap(pending, container)
+    return out
+
+
+def _bitmap(words: Numbers, container: int) -> BitMap:
+    try:
+        return roaring.from_words(words, container)
+    except ValueError:
+        raise PulsarFormatError(f"a long array with entries above {ENTRY_ID_MAX}, which this release cannot hold") from None
+
+
+def _decode_slowly(data: bytes, element: Element, newer: list[str]) -> tuple[int, BitMap]:
+    """Any legal form: fields in any order, values packed or not."""
+    once = Once("LongListMap")
+    words: list[int] = []
+    pos, end = element
+    while pos < end:
+        field = read_field(data, pos, end)
+        pos = field.end
+        if field.number == 1:
+            once.put(field, "key")
+        elif field.number == 2 and field.kind == Kind.LEN:
+            at = field.start
+            while at < field.end:
+                word, at = read_varint(data, at, field.end)
+                words.append(word)
+        elif field.number == 2:
+            words.append(expect(field, Kind.VARINT, "LongListMap.values").value)
+        else:
+            newer.append("a bitmap (field 3) in a long array" if field.number == 3 else f"field {field.number} in a long array")
+        if len(words) > roaring.WORDS_MAX:
+            break
+    ledger = _checked_ledger(once.required("key") & U64_MASK, element.start)
+    return ledger, _bitmap(np.array(words, np.uint64), 0)
+
+
+def encoded_bytes(number: int, acked: Mapping[int, BitMap]) -> int:
+    """Of all ledgers."""
+    return sum(element_bytes(number, ledger, entries) for ledger, entries in acked.items() if entries)

@@ -1,0 +1,234 @@
+"""Bitmaps from words and from runs, and back, without a number per entry: over roaring's portable serialized form.
+
+The form (RoaringFormatSpec): cookie, one (key, cardinality - 1) per container of 65,536 values, offsets, containers. A container
+is an ascending array of u16 (at most 4,096), 1,024 words, or a list of (first, length - 1) runs. So the words of a Java
+BitSet *are* containers, and a list of ranges is one after it was cut at multiples of 65,536.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+Words = NDArray[np.uint64]
+Places = NDArray[np.int64]
+
+CONTAINER_WORDS: Final = 1_024
+CONTAINER_VALUES: Final = 65_536
+CONTAINERS_MAX: Final = 65_536
+WORDS_MAX: Final = CONTAINER_WORDS * CONTAINERS_MAX
+"""Words of a set with the largest entry id."""
+WINDOW_CONTAINERS: Final = 64
+"""Containers worked on at once: 4 M entries, half a megabyte of words."""
+
+_ARRAY_MAX: Final = 4_096
+_COOKIE: Final = 12_346
+_COOKIE_RUNS: Final = 12_347
+_OFFSETS_FROM: Final = 4
+_FEW_RUNS: Final = 64
+"""Below this, numpy's costs per call are more than a call per run."""
+
+
+def from_words(words: Words, first_container: int = 0) -> BitMap:
+    """The set whose bit b of word w is value first_container * 65,536 + 64 w + b. Raises ValueError beyond 32 bits."""
+    count = -(-words.size // CONTAINER_WORDS)
+    if first_container + count > CONTAINERS_MAX:
+        raise ValueError("more words than a set of 32-bit values has")
+    whole = np.zeros(count * CONTAINER_WORDS, "<u8")
+    whole[: words.size] = words
+    rows = whole.reshape(count, CONTAINER_WORDS)
+    cards = np.bitwise_count(rows).sum(axis=1, dtype=np.int64)
+    used = np.flatnonzero(cards)
+    if not used.size:
+        return BitMap()
+    cards = cards[used]
+    dense = cards > _ARRAY_MAX
+    sizes = np.where(dense, 8 * CONTAINER_WORDS, 2 * cards)
+    head = 8 + 8 * used.size
+    offsets = head + np.cumsum(sizes) - sizes
+    out = np.empty(int(offsets[-1] + sizes[-1]), np.uint8)
+    out[:8] = np.array([_COOKIE, used.size], "<u4").view(np.uint8)
+    out[8 : 8 + 4 * used.size] = _descriptors(used + first_container, cards)
+    out[8 + 4 * used.size : head] = offsets.astype("<u4").view(np.uint8)
+    for at, row in zip(offsets[dense].tolist(), used[dense].tolist(), strict=True):
+        out[at : at + 8 * CONTAINER_WORDS] = rows[row].view(np.uint8)
+    if not dense.all():
+        _put_arrays(out, rows[used[~dense]], offsets[~dense], cards[~dense])
+    bitmap = BitMap.deserialize(out.tobytes())
+    bitmap.run_optimize()
+    return bitmap
+
+
+def _descriptors(keys: Places, cards: Places) -> NDArray[np.uint8]:
+    pairs = np.empty((keys.size, 2), "<u2")
+    pairs[:, 0] = keys
+    pairs[:, 1] = cards - 1
+    return pairs.reshape(-1).view(np.uint8)
+
+
+def _put_arrays(out: NDArray[np.uint8], rows: Words, offsets: Places, cards: Places) -> None:
+    """Array containers: the set bits of each row as u16."""
+    flat = rows.reshape(-1)
+    used = np.flatnonzero(flat)
+    bits = np.flatnonzero(np.unpackbits(flat[used].view(np.uint8), bitorder="little"))
+    values = (((used[bits >> 6] & (CONTAINER_WORDS - 1)) << 6) | (bits & 63)).astype("<u2").view(np.uint8)
+    at = 0
+    for offset, size in zip(offsets.tolist(), (2 * cards).tolist(), strict=True):
+        out[offset : offset + size] = values[at : at + size]
+        at += size
+
+
+def from_runs(starts: Places, ends: Places) -> BitMap:
+    """The union of the runs starts[i]..ends[i] (inclusive; start <= end, all in 32 bits), in any order, overlapping or not."""
+    if starts.size <= _FEW_RUNS:
+        return _from_few_runs(starts, ends)
+    starts, ends = _merged(starts, ends)
+    first, last = starts >> 16, ends >> 16
+    pieces = last - first + 1
+    if int(pieces.max()) > 1:
+        run = np.repeat(np.arange(starts.size), pieces)
+        keys = first[run] + (np.arange(run.size) - (np.cumsum(pieces) - pieces)[run])
+        starts = np.where(keys == first[run], starts[run] & 0xFFFF, 0)
+        ends = np.where(keys == last[run], ends[run] & 0xFFFF, 0xFFFF)
+    else:
+        keys, starts, ends = first, starts & 0xFFFF, ends & 0xFFFF
+    return _of_run_containers(keys, starts, ends - starts)
+
+
+def _from_few_runs(starts: Places, ends: Places) -> BitMap:
+    bitmap = BitMap()
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        bitmap.add_range(start, end + 1)
+    bitmap.run_optimize()
+    return bitmap
+
+
+def _merged(starts: Places, ends: Places) -> tuple[Places, Places]:
+    """Ascending, disjoint, and not touching each other."""
+    if np.any(starts[1:] < starts[:-1]):
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reach = np.maximum.accumulate(ends)
+    apart = starts[1:] > reach[:-1] + 1
+    if apart.all():
+        return starts, reach
+    begins = np.concatenate([[0], np.flatnonzero(apart) + 1])
+    return starts[begins], reach[np.concatenate([begins[1:] - 1, [starts.size - 1]])]
+
+
+def _of_run_containers(keys: Places, starts: Places, more: Places) -> BitMap:
+    """`more` = length - 1 of each run; keys ascend."""
+    begins = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+    counts = np.diff(np.append(begins, keys.size))
+    cards = np.add.reduceat(more + 1, begins)
+    flags = np.packbits(np.ones(begins.size, np.uint8), bitorder="little")
+    parts = [
+        np.array([_COOKIE_RUNS | (begins.size - 1) << 16], "<u4").tobytes(),
+        flags.tobytes(),
+        _descriptors(keys[begins], cards).tobytes(),
+    ]
+    if begins.size >= _OFFSETS_FROM:
+        sizes = 2 + 4 * counts
+        head = sum(map(len, parts)) + 4 * begins.size
+        parts.append((head + np.cumsum(sizes) - sizes).astype("<u4").tobytes())
+    body = np.empty(begins.size + 2 * keys.size, "<u2")
+    container = np.repeat(np.arange(begins.size), counts)
+    at = container + 1 + 2 * np.arange(keys.size)
+    body[begins * 2 + np.arange(begins.size)] = counts
+    body[at] = starts
+    body[at + 1] = more
+    parts.append(body.tobytes())
+    bitmap = BitMap.deserialize(b"".join(parts))
+    bitmap.run_optimize()
+    return bitmap
+
+
+def runs_of(bitmap: BitMap) -> tuple[Places, Places]:
+    """First and last value of each maximal run, ascending."""
+    starts = bitmap - bitmap.shift(1)
+    ends = bitmap - bitmap.shift(-1)
+    return _column(starts), _column(ends)
+
+
+def _column(bitmap: BitMap) -> Places:
+    return np.frombuffer(bitmap.to_array(), np.uint32).astype(np.int64)
+
+
+def windows(bitmap: BitMap) -> Iterator[Words]:
+    """The words of a set from value 0 to its largest, in pieces; no zero word after the last value."""
+    if not bitmap:
+        return
+    words = bitmap.max() // 64 + 1
+    step = WINDOW_CONTAINERS * CONTAINER_WORDS
+    for first in range(0, words, step):
+        yield _window(bitmap, first, min(step, words - first))
+
+
+def _window(bitmap: BitMap, first_word: int, count: int) -> Words:
+    """`count` words from a multiple of CONTAINER_WORDS on."""
+    low = 64 * first_word
+    inside = BitMap()
+    inside.add_range(low, low + 64 * count)
+    inside &= bitmap
+    out = np.zeros(-(-count // CONTAINER_WORDS) * CONTAINER_WORDS, np.uint64)
+    if inside:
+        _unpack(inside, low >> 16, out)
+    return out[:count]
+
+
+def _unpack(bitmap: BitMap, first_key: int, out: Words) -> None:
+    """Sets the bits of a set, which lies inside of `out`."""
+    data = np.frombuffer(bitmap.serialize(), np.uint8)
+    cookie = int(data[:4].view("<u4")[0])
+    if cookie & 0xFFFF == _COOKIE_RUNS:
+        count, at = (cookie >> 16) + 1, 4
+        is_run = np.unpackbits(data[4 : 4 + (count + 7) // 8], bitorder="little")[:count].tolist()
+        at += (count + 7) // 8
+        has_offsets = count >= _OFFSETS_FROM
+    else:
+        count, at = int(data[4:8].view("<u4")[0]), 8
+        is_run, has_offsets = [0] * count, True
+    pairs = data[at : at + 4 * count].view("<u2").astype(np.int64).reshape(count, 2)
+    at += 8 * count if has_offsets else 4 * count
+    starts: list[Places] = []
+    ends: list[Places] = []
+    for run, (key, more) in zip(is_run, pairs.tolist(), strict=True):
+        base = (key - first_key) * CONTAINER_VALUES
+        if run:
+            runs = int(data[at : at + 2].view("<u2")[0])
+            content = data[at + 2 : at + 2 + 4 * runs].view("<u2").astype(np.int64)
+            starts.append(content[::2] + base)
+            ends.append(content[::2] + content[1::2] + base)
+            at += 2 + 4 * runs
+        elif more < _ARRAY_MAX:
+            values = data[at : at + 2 * (more + 1)].view("<u2").astype(np.int64) + base
+            starts.append(values)
+            ends.append(values)
+            at += 2 * (more + 1)
+        else:
+            out[base >> 6 : (base >> 6) + CONTAINER_WORDS] = data[at : at + 8 * CONTAINER_WORDS].view("<u8")
+            at += 8 * CONTAINER_WORDS
+    if starts:
+        _fill(out, np.concatenate(starts), np.concatenate(ends))
+
+
+def _fill(out: Words, starts: Places, ends: Places) -> None:
+    """Sets disjoint runs of bits. Every bit belongs to one run, so adding is or-ing."""
+    ones = np.uint64(0xFFFFFFFFFFFFFFFF)
+    first, last = starts >> 6, ends >> 6
+    head = ones << (starts & 63).astype(np.uint64)
+    tail = ones >> (63 - (ends & 63)).astype(np.uint64)
+    one = first == last
+    np.add.at(out, first, np.where(one, head & tail, head))
+    long = np.flatnonzero(~one)
+    if not long.size:
+        return
+    np.add.at(out, last[long], tail[long])
+    step = np.zeros(out.size + 1, np.int64)
+    np.add.at(step, first[long] + 1, 1)
+    np.add.at(step, last[long], -1)
+    out[np.cumsum(step[:-1]) > 0] = ones
