@@ -1,0 +1,85 @@
+"""One topic in a harness: the calls of a test without the names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import PartialKey
+from cursorkeeper.format.pulsar import names
+from pyroaring import BitMap
+
+from daemon.tests.interop.harness import Internals, Layout, PulsarHarness, Report
+from daemon.tests.interop.states import settled
+
+
+@dataclass(frozen=True)
+class Topic:
+    """`ledgers`: the fabricated data ledgers, all closed; Pulsar adds an open one behind them whenever it opens the topic."""
+
+    pulsar: PulsarHarness
+    name: str
+    ledgers: tuple[tuple[int, int], ...]
+
+    @property
+    def managed(self) -> str:
+        """Its name in a harness."""
+        return names.managed_ledger_name(self.name)
+
+    @property
+    def ids(self) -> list[int]:
+        """Of the data ledgers."""
+        return [ledger for ledger, _ in self.ledgers]
+
+    def open(self, **config: object) -> Layout:
+        return self.pulsar.open_ledger(self.managed, **config)
+
+    def close(self) -> None:
+        self.pulsar.close_ledger(self.managed)
+
+    def reopen(self, **config: object) -> Layout:
+        """A graceful unload, and a load."""
+        self.close()
+        return self.open(**config)
+
+    def crash(self, **config: object) -> Layout:
+        """The process halts; a new one opens the topic."""
+        self.pulsar.halt()
+        self.pulsar.start()
+        return self.open(**config)
+
+    def subscribe(self, cursor: str, cursor_properties: Mapping[str, str] | None = None) -> Internals:
+        return self.pulsar.open_cursor(self.managed, names.encode_name(cursor), cursor_properties=cursor_properties)
+
+    def ack(
+        self,
+        cursor: str,
+        entries: Mapping[int, Iterable[int]] | None = None,
+        *,
+        positions: Iterable[tuple[int, int]] = (),
+        batches: Mapping[tuple[int, int], Iterable[int]] | None = None,
+    ) -> None:
+        """`entries`: ledger -> acked entries; `batches`: entry -> indexes that remain un-acked."""
+        whole = {ledger: BitMap(acked) for ledger, acked in (entries or {}).items()}
+        partly = {PartialKey(*at): BitMap(missing) for at, missing in (batches or {}).items()}
+        self.pulsar.delete(self.managed, names.encode_name(cursor), whole, positions=positions, batches=partly)
+
+    def mark_delete(self, cursor: str, position: tuple[int, int], properties: Mapping[str, int] | None = None) -> None:
+        self.pulsar.mark_delete(self.managed, names.encode_name(cursor), position, properties)
+
+    def set_cursor_properties(self, cursor: str, properties: Mapping[str, str]) -> None:
+        self.pulsar.set_cursor_properties(self.managed, names.encode_name(cursor), properties)
+
+    def report(self, cursor: str) -> Report:
+        return self.pulsar.report(self.managed, names.encode_name(cursor))
+
+    def internals(self, cursor: str) -> Internals:
+        return self.pulsar.internals(self.managed, names.encode_name(cursor))
+
+    def write_ledger(self, cursor: str, entries: Iterable[bytes], metadata: Mapping[str, str] | None = None) -> int:
+        return self.pulsar.write_cursor_ledger(self.managed, names.encode_name(cursor), entries, metadata=metadata)
+
+    def settled(self, mark_delete: Position, acked: Mapping[int, BitMap]) -> dict[int, BitMap]:
+        """Which entries of the fabricated ledgers will not be delivered again."""
+        return settled(self.ledgers, mark_delete, acked)
