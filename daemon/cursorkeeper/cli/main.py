@@ -25,6 +25,9 @@ LAZY: dict[str, tuple[str, str]] = {
     "verify": ("cursorkeeper.cli.verify:verify", "Read everything of cursors and check it."),
     "export": ("cursorkeeper.cli.export:export", "Write a cursor's state as JSON lines of ranges."),
     "import": ("cursorkeeper.cli.restore:restore", "Make a cursor from exported JSON lines."),
+    "assess": ("cursorkeeper.cli.assess:assess", "Say how many acked messages a Pulsar cluster would deliver again."),
+    "sizes": ("cursorkeeper.cli.sizes:sizes", "Compute how many bytes an acknowledgement state takes in each encoding."),
+    "import-pulsar": ("cursorkeeper.cli.import_pulsar:import_pulsar", "Make cursors from Pulsar's own, live or stopped."),
     "gc": ("cursorkeeper.cli.gc:gc", "Delete cursor ledgers that no footer can name any more."),
 }
 """Command -> (where its function is, its line in the list)."""

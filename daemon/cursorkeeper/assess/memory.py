@@ -1,0 +1,135 @@
+"""Where the broker's word comes from: its admin REST, saved answers of it, or nowhere.
+
+Owns the request, its limits, and how saved files are named. Only GET; a broker that does not own a topic redirects to the
+one that does. What is wrong with one topic's answer is returned as that topic's InternalsError; `AdminAway` is raised
+only when the address does not answer at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+from cursorkeeper.assess.internals import InternalsError, TopicInternals, is_internals, parse, read_json
+from cursorkeeper.format.pulsar import names
+
+ANSWER_BYTES_MAX: Final = 512 << 20
+"""Ten million ranges."""
+TIMEOUT_S: Final = 60.0
+
+Told = TopicInternals | InternalsError | None
+"""A topic's answer; why it cannot be used; None: nobody was asked, or the topic is not loaded by any broker."""
+
+
+class AdminAway(Exception):
+    """The broker's address does not answer."""
+
+
+class Memory(Protocol):
+    """Answers per topic, persistent://tenant/namespace/topic (a partition is a topic)."""
+
+    describes: str
+    """For people: what the numbers rest on."""
+
+    async def topic(self, topic: str) -> Told:
+        """Raises AdminAway."""
+        ...
+
+
+class Nobody:
+    """Only what is stored is known."""
+
+    describes = "The numbers rest on what is stored: what brokers hold in memory was not asked, so they are lower bounds."
+
+    async def topic(self, topic: str) -> Told:
+        """None."""
+        return None
+
+
+class Broker:
+    """`GET {url}/admin/v2/persistent/TENANT/NAMESPACE/TOPIC/internalStats`."""
+
+    def __init__(self, url: str, token: str = "", timeout_s: float = TIMEOUT_S) -> None:
+        self._url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
+        self.describes = f"The numbers compare what the brokers hold in memory (asked at {url}) with what is stored."
+
+    async def topic(self, topic: str) -> Told:
+        """See the module."""
+        return await asyncio.to_thread(self._get, topic)
+
+    def _get(self, topic: str) -> Told:
+        path = "/".join(quote(part, safe="") for part in topic.partition("://")[2].split("/", 2))
+        request = urllib.request.Request(f"{self._url}/admin/v2/persistent/{path}/internalStats", headers={"Accept": "application/json"})
+        if self._token:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
+                data = answer.read(ANSWER_BYTES_MAX + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                return None if error.code == 404 else InternalsError(f"the broker answers {error.code} {error.reason}")
+        except (OSError, ValueError) as error:
+            raise AdminAway(f"{self._url}: {getattr(error, 'reason', error)}") from error
+        if len(data) > ANSWER_BYTES_MAX:
+            return InternalsError(f"the broker's answer is over {ANSWER_BYTES_MAX:,} bytes")
+        return _parsed(data, "the broker's answer")
+
+
+class Saved:
+    """Saved answers: a file of one topic's (`only_topic`), a file {topic: answer}, or a folder TENANT/NAMESPACE/TOPIC.json, the
+    topic's name URL-encoded. One topic is in memory at a time, unless they share a file."""
+
+    describes = "The numbers compare saved answers of the brokers with what is stored."
+
+    def __init__(self, place: Path, only_topic: str = "") -> None:
+        """Raises InternalsError, OSError."""
+        self._folder = place if place.is_dir() else None
+        self._by_topic: dict[str, Any] = {}
+        if self._folder is None:
+            self._read(place, only_topic)
+
+    def _read(self, place: Path, only_topic: str) -> None:
+        value = read_json(place.read_bytes(), str(place))
+        if is_internals(value):
+            if not only_topic:
+                raise InternalsError(f"{place} holds the answer for one topic, and does not say for which: name the topic")
+            self._by_topic[only_topic] = value
+        elif isinstance(value, dict):
+            self._by_topic = value
+        else:
+            raise InternalsError(f"{place}: neither internalStats nor an object of them by topic")
+
+    async def topic(self, topic: str) -> Told:
+        """See the module."""
+        if self._folder is None:
+            value = self._by_topic.get(topic)
+            return InternalsError("the saved answers do not have this topic") if value is None else _guarded(value)
+        file = self._folder / saved_name(topic)
+        try:
+            return _parsed(await asyncio.to_thread(file.read_bytes), str(file))
+        except OSError as error:
+            return InternalsError(f"{file}: {error.strerror}")
+
+
+def _parsed(data: bytes, what: str) -> TopicInternals | InternalsError:
+    try:
+        return parse(read_json(data, what))
+    except InternalsError as error:
+        return error
+
+
+def _guarded(value: Any) -> TopicInternals | InternalsError:
+    try:
+        return parse(value)
+    except InternalsError as error:
+        return error
+
+
+def saved_name(topic: str) -> str:
+    """Where `Saved` looks for a topic's answer in its folder."""
+    name = names.managed_ledger_name(topic).split("/")
+    return "/".join([*name[:-2], f"{name[-1]}.json"])

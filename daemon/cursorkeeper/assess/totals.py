@@ -1,0 +1,105 @@
+"""The sum over all cursors, and the worst of them. Memory is bounded: rows pass through, `top` of them stay."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from cursorkeeper.assess.judge import Verdict
+from cursorkeeper.assess.model import Reason
+
+ERRORS_KEPT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cursor: its verdict, or why there is none. `notes` = what the reader should know (freshness, warnings)."""
+
+    topic: str
+    subscription: str
+    verdict: Verdict | None = None
+    error: str = ""
+    remedy: str = ""
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        told: dict[str, Any] = {"topic": self.topic, "subscription": self.subscription}
+        if self.verdict is None:
+            return {**told, "error": self.error, "remedy": self.remedy}
+        return {**told, **self.verdict.as_json(), "notes": list(self.notes)}
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """What is worse comes first."""
+        v = self.verdict
+        if v is None:
+            return (0, 0, 0)
+        return (v.redelivered, v.beyond_cap, v.if_all_acked.redelivered if v.if_all_acked is not None else 0)
+
+
+@dataclass(slots=True)
+class Totals:
+    """See the module."""
+
+    top: int = 20
+    cursors: int = 0
+    at_risk: int = 0
+    exact: int = 0
+    redelivered: int = 0
+    unload_redelivered: int = 0
+    batches: int = 0
+    beyond_cap: int = 0
+    if_all_acked: int = 0
+    native_bytes: int = 0
+    flush_bytes: int = 0
+    errors_count: int = 0
+    by_reason: Counter[Reason] = field(default_factory=Counter)
+    errors: list[Row] = field(default_factory=list)
+    _worst: list[tuple[tuple[int, int, int], int, Row]] = field(default_factory=list)
+
+    def add(self, row: Row) -> None:
+        """One more."""
+        self.cursors += 1
+        v = row.verdict
+        if v is None:
+            self.errors_count += 1
+            if len(self.errors) < ERRORS_KEPT:
+                self.errors.append(row)
+            return
+        self.at_risk += v.is_at_risk
+        self.exact += v.is_exact
+        self.redelivered += v.redelivered
+        self.unload_redelivered += v.unload_redelivered
+        self.batches += v.batches
+        self.beyond_cap += v.beyond_cap
+        self.if_all_acked += v.if_all_acked.redelivered if v.if_all_acked is not None else 0
+        self.native_bytes += v.native_bytes or 0
+        self.flush_bytes += v.flush_bytes
+        self.by_reason.update(v.by_reason)
+        item = (row.rank, -self.cursors, row)
+        if len(self._worst) < self.top:
+            heapq.heappush(self._worst, item)
+        elif self.top:
+            heapq.heappushpop(self._worst, item)
+
+    @property
+    def is_exact(self) -> bool:
+        """The sum counts every cursor as its broker holds it."""
+        return self.exact == self.cursors
+
+    @property
+    def worst(self) -> list[Row]:
+        """The worst first."""
+        return [row for _, _, row in sorted(self._worst, reverse=True)]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs: the last line of the output."""
+        return {
+            "cursors": self.cursors, "atRisk": self.at_risk, "errors": self.errors_count, "redelivered": self.redelivered,
+            "exact": self.is_exact, "byReason": {r.value: self.by_reason[r] for r in Reason if self.by_reason[r]},
+            "partlyAckedBatches": self.batches, "beyondCap": self.beyond_cap, "gracefulUnloadRedelivers": self.unload_redelivered,
+            "ifAllButTheOldestAcked": self.if_all_acked,
+        }  # fmt: skip

@@ -1,0 +1,246 @@
+"""`cursorkeeper assess`: how many acked messages a Pulsar cluster would deliver again if a broker died now, and why.
+
+Owns the command: where it reads, what it prints, which page it writes, the exit code. Judging is `assess`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from cursorkeeper.assess import html, words
+from cursorkeeper.assess.collect import Assessment
+from cursorkeeper.assess.internals import InternalsError
+from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved
+from cursorkeeper.assess.model import Reason
+from cursorkeeper.assess.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
+from cursorkeeper.assess.totals import Totals
+from cursorkeeper.broker_conf import read_properties
+from cursorkeeper.cli import connect, options
+from cursorkeeper.cli.output import Bar, console, json_line, table
+from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound
+from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
+from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.settings import Settings
+
+_MEMORY = "What is acked in the brokers' memory"
+_PULSAR = "How Pulsar is set"
+_OUT = "Output"
+
+
+def selection(topic: str | None, subscription: str | None, tenant: str | None, every: bool) -> Selection:
+    """Exactly one way of choosing. Raises CommandError."""
+    if (topic is not None) + (tenant is not None) + every != 1:
+        raise CommandError("no cursors, or several ways of choosing them", "give TOPIC [SUBSCRIPTION], or --tenant, or --all", USAGE)
+    try:
+        if topic is not None:
+            return Selection.of_topic(topic, subscription or "")
+        return Selection.of_tenant(tenant) if tenant is not None else Selection.everything()
+    except ValueError as error:
+        raise CommandError(str(error), "a topic is persistent://tenant/namespace/topic", USAGE) from None
+
+
+def pulsar_settings(version: str, broker_conf: Path | None, frame_bytes: int | None, znode_bytes: int) -> PulsarSettings:
+    """Of the cluster that is looked at. Raises CommandError, OSError."""
+    try:
+        found = of_version(version)
+        if broker_conf is not None:
+            found = with_broker_conf(found, read_properties(broker_conf.read_text(encoding="utf-8")))
+    except PulsarSettingsError as error:
+        raise CommandError(f"{broker_conf}: {error}" if broker_conf else str(error), error.remedy, USAGE) from None
+    return replace(found, frame_bytes_max=frame_bytes or found.frame_bytes_max, znode_bytes_max=znode_bytes)
+
+
+def memory(admin_url: str | None, token_file: Path | None, saved: Path | None, only_topic: str) -> Memory:
+    """Who is asked. Raises CommandError, OSError."""
+    if admin_url is not None and saved is not None:
+        raise CommandError("--admin-url and --internal-stats", "give one of them", USAGE)
+    if saved is not None:
+        try:
+            return Saved(saved, only_topic)
+        except InternalsError as error:
+            raise CommandError(
+                str(error), "save `pulsar-admin topics stats-internal TOPIC` as it is; `assess --help` says how files are named", USAGE
+            ) from None
+    if admin_url is None:
+        return Nobody()
+    if not admin_url.startswith(("http://", "https://")):
+        raise CommandError(f"--admin-url {admin_url}: no address of a web service", "write http://HOST:8080", USAGE)
+    return Broker(admin_url, token_file.read_text().strip() if token_file is not None else "")
+
+
+async def run(work: Assessment, chosen: Selection, totals: Totals, *, jobs: int, as_json: bool, skipped: list[SkippedPath]) -> None:
+    """Reads, judges, adds up; JSON rows are printed as they come. Raises CommandError."""
+    with Bar("judging cursors") as bar:
+        try:
+            async for row in work.rows(chosen, jobs=jobs, skipped=skipped.append, found=bar.grow):
+                totals.add(row)
+                bar.advance()
+                if as_json:
+                    json_line(row.as_json())
+        except MigrationError as error:
+            if error.kind is Kind.AWAY:
+                raise CommandError(str(error), error.remedy, AWAY) from error
+            raise NotFound(str(error), error.remedy) from error
+        except AdminAway as error:
+            raise CommandError(
+                f"the broker's admin address does not answer: {error}", "correct --admin-url, or leave it out", AWAY
+            ) from error
+
+
+def show(totals: Totals, settings: PulsarSettings) -> None:
+    """For people."""
+    out = console()
+    columns = ["cursor", "delivered again", "backlog", "next flush", "why"]
+    compare = any(row.verdict is not None and row.verdict.native_bytes is not None for row in totals.worst)
+    view = table("", [*columns, "CursorKeeper"] if compare else columns, right=("delivered again", "backlog", "CursorKeeper"))
+    for row in totals.worst:
+        v = row.verdict
+        if v is None:
+            continue
+        flush = f"{v.flush_form.value} {v.flush_bytes:,} B" if v.flush_bytes else "nothing fits"
+        native = (f"0, in {v.native_bytes:,} B",) if compare and v.native_bytes is not None else ()
+        view.add_row(f"{row.topic}|{row.subscription}", words.number(v), f"{v.backlog:,}", flush, words.why(v), *native)
+    if view.row_count:
+        out.print(view)
+    for row in totals.errors:
+        out.print(
+            f"NOT JUDGED {row.topic}|{row.subscription}: {row.error}\n           What to do: {row.remedy}", soft_wrap=True, markup=False
+        )
+    for line in summary(totals, settings):
+        out.print(line, soft_wrap=True, markup=False)
+
+
+def summary(totals: Totals, settings: PulsarSettings) -> list[str]:
+    """The sum, in sentences."""
+    at_least = "" if totals.is_exact else "at least "
+    lines = [
+        f"If the brokers died now: {at_least}{totals.redelivered:,} acked messages would be delivered again "
+        f"({totals.at_risk:,} of {totals.cursors:,} cursors at risk; Pulsar {settings.version})"
+    ]
+    lines += [f"  {words.SHORT[reason]}: {totals.by_reason[reason]:,}" for reason in Reason if totals.by_reason[reason]]
+    if totals.batches:
+        lines.append(f"  and the acks inside {totals.batches:,} partly acked batches")
+    if totals.beyond_cap:
+        lines.append(f"  beyond a cap that was reached lie {totals.beyond_cap:,} messages: any of them that was acked comes back")
+    if totals.unload_redelivered:
+        lines.append(f"A graceful unload would deliver {totals.unload_redelivered:,} again")
+    if totals.if_all_acked and not totals.is_exact:
+        lines.append(f"If all but the oldest message of each were acked, it would be {totals.if_all_acked:,}")
+    if totals.errors_count:
+        lines.append(f"{totals.errors_count:,} cursor(s) could not be judged")
+    return lines
+
+
+def write_page(file: Path, text: str) -> None:
+    """Whole or not at all. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _look(
+    settings: Settings,
+    chosen: Selection,
+    asked: Memory,
+    cluster: PulsarSettings,
+    totals: Totals,
+    *,
+    jobs: int,
+    as_json: bool,
+    compare: bool,
+) -> list[SkippedPath]:
+    skipped: list[SkippedPath] = []
+
+    async def work() -> None:
+        async with connect.zookeeper(settings) as keeper, connect.gateway(settings, "reader") as ledgers:
+            assessment = Assessment(PulsarPorts(keeper, ledgers), asked, cluster, compare)
+            await run(assessment, chosen, totals, jobs=jobs, as_json=as_json, skipped=skipped)
+
+    asyncio.run(work())
+    return skipped
+
+
+def assess(
+    topic: Annotated[str | None, typer.Argument(help="persistent://tenant/namespace/topic", metavar="TOPIC")] = None,
+    subscription: Annotated[
+        str | None, typer.Argument(help="One of its subscriptions; all of them if left out.", metavar="SUBSCRIPTION")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Every cursor of a tenant.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every cursor of the cluster.")] = False,
+    pulsar_zookeeper: Annotated[
+        str | None, typer.Option(help="host:port[,host:port...][/chroot] of Pulsar's ZooKeeper.", rich_help_panel="Where")
+    ] = None,
+    gateway: options.Gateway = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    admin_url: Annotated[
+        str | None,
+        typer.Option(help="A broker's web service: makes the numbers exact.", metavar="http://HOST:8080", rich_help_panel=_MEMORY),
+    ] = None,
+    admin_token_file: Annotated[
+        Path | None, typer.Option(help="A file with the token for it.", metavar="FILE", rich_help_panel=_MEMORY)
+    ] = None,
+    internal_stats: Annotated[
+        Path | None,
+        typer.Option(
+            help="Saved `pulsar-admin topics stats-internal`: one topic's, an object of them by topic, or a folder "
+            "TENANT/NAMESPACE/TOPIC.json.",
+            metavar="PATH",
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None,
+    pulsar_version: Annotated[
+        str, typer.Option(help="Whose defaults apply where broker.conf says nothing.", rich_help_panel=_PULSAR)
+    ] = DEFAULT_VERSION,
+    frame_bytes: Annotated[
+        int | None, typer.Option(help="nettyMaxFrameSizeBytes of brokers and bookies, if raised.", min=1_024, rich_help_panel=_PULSAR)
+    ] = None,
+    compare: Annotated[bool, typer.Option(help="Also what CursorKeeper would store.", rich_help_panel=_OUT)] = False,
+    top: Annotated[int, typer.Option(help="How many of the worst are shown.", min=1, max=10_000, rich_help_panel=_OUT)] = 20,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Write a page for people who decide.", metavar="FILE", rich_help_panel=_OUT)
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Topics looked at at once.", min=1, max=256)] = 4,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """How many acked messages a Pulsar cluster would deliver again if its brokers died now, per cursor, and why.
+
+    Reads ZooKeeper and BookKeeper without recovery: nothing is changed, no broker is disturbed. With --admin-url or
+    --internal-stats the numbers are exact; without, only what is stored is known, and they are lower bounds. A message is an entry
+    of the topic: a batch counts as one. Exit code 0: nothing at risk. 1: something is, or could not be judged.
+    """
+    chosen = selection(topic, subscription, tenant, every)
+    if html_file is not None and not html_file.parent.is_dir():
+        raise CommandError(f"--html {html_file}: there is no folder {html_file.parent}", "name a file in a folder that exists", USAGE)
+    settings = options.settings_of(config, broker_conf, zookeeper=pulsar_zookeeper, gateway=gateway)
+    cluster = pulsar_settings(pulsar_version, broker_conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes)
+    asked = memory(admin_url, admin_token_file, internal_stats, topic or "")
+    totals = Totals(top)
+    skipped = _look(settings, chosen, asked, cluster, totals, jobs=jobs, as_json=as_json, compare=compare)
+    if totals.cursors == 0 and topic is not None:
+        raise NotFound(f"{chosen}: there is no such Pulsar cursor", "check the name; --all lists every cursor of the cluster")
+    if as_json:
+        json_line({"totals": totals.as_json(), "skipped": [list(s) for s in skipped[:100]], "pulsar": cluster.version})
+    else:
+        show(totals, cluster)
+        for path, reason in skipped[:20]:
+            typer.echo(f"left out {path}: {reason}", err=True)
+    if html_file is not None:
+        when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        write_page(html_file, html.page(totals, cluster, when=when, where=settings.zookeeper, source=asked.describes))
+    if totals.at_risk or totals.errors_count:
+        raise typer.Exit(NO)
