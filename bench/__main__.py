@@ -1,4 +1,4 @@
-"""`python -m bench [--json] [NAME ...]`: all benchmarks, or some of delta_bytes, memory, latency, throughput."""
+"""`python -m bench [--json] [NAME ...]`: all benchmarks, or some of delta_bytes, memory, latency, throughput, loads."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from pathlib import Path
 
 from cursorkeeper_clients.stack import Standalone
 
-from bench import delta_bytes, latency, memory, throughput
+from bench import delta_bytes, latency, loads, memory, throughput
 from bench.rows import show
 
 
 def main() -> None:
     """Runs what was asked for."""
     as_json = "--json" in sys.argv
-    wanted = [a for a in sys.argv[1:] if not a.startswith("-")] or ["delta_bytes", "memory", "latency", "throughput"]
+    wanted = [a for a in sys.argv[1:] if not a.startswith("-")] or ["delta_bytes", "memory", "latency", "throughput", "loads"]
     if not as_json:
         print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     if "delta_bytes" in wanted:
         show(delta_bytes.run(), as_json)
     if "memory" in wanted:
         show(memory.run(), as_json)
-    if {"latency", "throughput"} & set(wanted):
+    if {"latency", "throughput", "loads"} & set(wanted):
         with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=512) as stack:
             if "latency" in wanted:
                 show(asyncio.run(latency.run(stack)), as_json)
             if "throughput" in wanted:
                 show(asyncio.run(throughput.run(stack)), as_json)
+            if "loads" in wanted:
+                show(asyncio.run(loads.run(stack)), as_json)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,10 @@ class Totals:
         """How many records of a kind."""
         return int(self._all().get(f'cursorkeeper_append_bytes_count{{kind="{kind}"}}', 0))
 
-    def bytes_written(self) -> int:
-        """Of every kind."""
-        return int(sum(v for k, v in self._all().items() if (m := COUNT.match(k)) and m.group(1) == "sum"))
+    def bytes_written(self, kind: str = "") -> int:
+        """Of one kind of records, or of every kind."""
+        found = ((m, v) for k, v in self._all().items() if (m := COUNT.match(k)))
+        return int(sum(v for m, v in found if m.group(1) == "sum" and kind in ("", m.group(2))))
 
     def flush_bytes(self, share: float) -> int:
         """A quantile of a delta record's stored bytes, interpolated inside its bucket (buckets grow by 1.41)."""
