@@ -4,7 +4,7 @@ The size of the expanded bytes always stands next to the payload (PIP-146's head
 it is compared with what the payload itself says before anything is expanded, the expansion stops at it, and the result
 must have exactly that size. Whoever calls bounds the promised size first.
 
-LZ4 and SNAPPY are raw blocks (no frame, no size in front), ZLIB a zlib stream, ZSTD one frame.
+LZ4 and SNAPPY are raw blocks (no frame, no size in front), ZLIB a zlib stream (Pulsar's own never ends), ZSTD one frame.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from cursorkeeper.format.pulsar.values import Compression
 
 LZ4_RATIO_MAX: Final = 255
 """A byte of an LZ4 block stands for at most so many: a higher promise is a lie, and its buffer need not be allocated."""
+
+_ZLIB_FLUSHED: Final = b"\x00\x00\xff\xff"
+"""Pulsar flushes its zlib stream and never ends it: no final block, no checksum, this marker last."""
 
 _ZSTD_LEVEL: Final = 3
 _ZSTD_WINDOW_BYTES_MAX: Final = 1 << 27
@@ -77,7 +80,7 @@ def _expand_zlib(data: bytes, size_bytes: int) -> bytes:
     raw = stream.decompress(data, size_bytes + 1)
     if len(raw) > size_bytes:
         raise ValueError("it holds more")
-    if not stream.eof:
+    if not stream.eof and not (len(raw) == size_bytes and data.endswith(_ZLIB_FLUSHED)):
         raise ValueError("the stream is cut off")
     if stream.unused_data:
         raise ValueError(f"{len(stream.unused_data)} bytes follow the stream")
