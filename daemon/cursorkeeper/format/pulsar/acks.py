@@ -63,10 +63,7 @@ class AcksReader:
     def take_batch(self, field: Field) -> None:
         """A BatchedEntryDeletionIndexInfo field."""
         position, missing = batches.decode(self._data, field, self.newer)
-        if position.ledger < 0 or position.entry < 0:
-            raise PulsarFormatError(f"byte {field.at}: a partly acked batch at {position}")
-        if position.entry > ENTRY_ID_MAX:
-            raise PulsarFormatError(f"a partly acked batch at {position}: entries above {ENTRY_ID_MAX} are more than this release can hold")
+        checked_entry(position)
         if not missing:
             self._empty_batches += 1
             return
@@ -159,6 +156,15 @@ class AcksReader:
             self.notes.append(f"{self._empty_batches} batch elements without a bit: ignored, as Pulsar does")
         if self._double_batches:
             self.notes.append(f"{self._double_batches} batch elements for an entry that has one already: an index acked in either is acked")
+
+
+def checked_entry(position: Position) -> Position:
+    """The position of a partly acked batch. Raises PulsarFormatError where there can be none."""
+    if position.ledger < 0 or position.entry < 0:
+        raise PulsarFormatError(f"a partly acked batch at {position}")
+    if position.entry > ENTRY_ID_MAX:
+        raise PulsarFormatError(f"a partly acked batch at {position}: entries above {ENTRY_ID_MAX} are more than this release can hold")
+    return position
 
 
 def checked_mark_delete(ledger: int, entry: int) -> Position:

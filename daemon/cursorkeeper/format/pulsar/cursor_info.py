@@ -20,6 +20,7 @@ from cursorkeeper.format.pulsar.wire import Field, Once, append_number, read_fie
 MAGIC: Final = b"\x47\x78"
 _HEADER: Final = struct.Struct(">2si")
 _INT32_MAX: Final = (1 << 31) - 1
+_KINDS: Final = frozenset(map(int, Compression))
 
 CURSORS_LEDGER, MARK_DELETE_LEDGER, MARK_DELETE_ENTRY, RANGES, PROPERTIES, LAST_ACTIVE, BATCHES, CURSOR_PROPERTIES = range(1, 9)
 """Field numbers. 9 is `idleSince` since Pulsar 5.0.1, kept as unknown."""
@@ -162,7 +163,7 @@ def unwrap(value: bytes, *, limit_bytes: int) -> tuple[bytes, Compression]:
     kind, size_bytes = numbers.required("compressionType"), numbers.required("uncompressedSize")
     if newer:
         raise too_new(newer)
-    if kind not in Compression:
+    if kind not in _KINDS:
         raise too_new(f"compression type {kind}")
     if not 0 <= size_bytes <= min(limit_bytes, _INT32_MAX):
         raise PulsarFormatError(f"the compression header promises {size_bytes} bytes, {limit_bytes} are allowed")

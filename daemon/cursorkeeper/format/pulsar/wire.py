@@ -17,6 +17,10 @@ U64_MASK: Final = (1 << 64) - 1
 _SIGN: Final = 1 << 63
 
 
+class CutOffError(PulsarFormatError):
+    """The bytes end in the middle of a field."""
+
+
 class Kind(IntEnum):
     """Wire types."""
 
@@ -51,7 +55,7 @@ def read_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
         shift += 7
     if end - pos >= VARINT_BYTES_MAX:
         raise PulsarFormatError(f"byte {pos}: a varint of more than {VARINT_BYTES_MAX} bytes")
-    raise PulsarFormatError(f"byte {pos}: a varint is cut off at byte {end}")
+    raise CutOffError(f"byte {pos}: a varint is cut off at byte {end}")
 
 
 def append_varint(out: bytearray, number: int) -> None:
@@ -91,7 +95,7 @@ def read_field(data: bytes, pos: int, end: int) -> Field:
     else:
         raise PulsarFormatError(f"byte {pos}: wire type {kind}")
     if stop > end:
-        raise PulsarFormatError(f"byte {pos}: field {number} is cut off, {stop - end} of its bytes are missing")
+        raise CutOffError(f"byte {pos}: field {number} is cut off, {stop - end} of its bytes are missing")
     return Field(number, kind, value, pos, start, stop)
 
 
