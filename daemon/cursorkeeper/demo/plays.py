@@ -6,18 +6,20 @@ import time
 from pathlib import Path
 
 from cursorkeeper.core import bitmaps
+from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.state import AckState, LedgerAcks
 from cursorkeeper.core.values import Record
 from cursorkeeper.demo.processes import PythonProcess
-from cursorkeeper.demo.pulsar_size import long_array_bytes
 from cursorkeeper.demo.report import Report, TraceReport
 from cursorkeeper.demo.source import SUBSCRIPTION, TOPIC, read_confirmed
 from cursorkeeper.demo.stage import Kill, Stage, open_stage
 from cursorkeeper.demo.trace import Trace
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper.format import record
+from cursorkeeper.format.pulsar import position_info
+from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.ack_stream.values import CursorState
 from pyroaring import BitMap
@@ -94,7 +96,8 @@ async def _compare(report: Report, state: CursorState, case: BadCase, out: Path)
     nothing = BitMap()
     report.confirmed_but_lost = sum(len(entries - recovered.get(ledger, nothing)) for ledger, entries in confirmed.items())
     report.unacked_but_skipped = sum(len(entries - sent.get(ledger, nothing)) for ledger, entries in recovered.items())
-    report.pulsar_long_array_bytes = long_array_bytes(sent)
+    pulsar = PositionInfo(Position(case.first_ledger, BEFORE_FIRST), sent)
+    report.pulsar_long_array_bytes = position_info.encoded_bytes(pulsar, Form.LONG_ARRAY)
     report.snapshot_bytes = snapshot_bytes(sent)
 
 
