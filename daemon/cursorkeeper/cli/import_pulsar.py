@@ -1,0 +1,239 @@
+"""`cursorkeeper import-pulsar`: cursors of a Pulsar cluster, live or stopped, become ours. Pulsar's are only read.
+
+Owns what is done with each cursor: made, made again where an import died half-way, left alone where it is there already and
+the same, refused where it is there and differs. What was made is read back and compared, entry by entry, before it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from cursorkeeper.cli import connect, export, migrating, options
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.cursor_making import footer_of, is_left_over, make_cursor
+from cursorkeeper.cli.migrating import BEFORE, FORESEEN, Outcome, Reporter, failed
+from cursorkeeper.cli.output import Bar
+from cursorkeeper.cli.problems import NO, CommandError
+from cursorkeeper.cli.pulsar_source import PulsarSource
+from cursorkeeper.core import bitmaps
+from cursorkeeper.core.footer import FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import Stamp
+from cursorkeeper.format.pulsar.states import to_ack_state
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors
+from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.pulsar_cursor import PulsarCursor
+from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.settings import Settings
+
+KIND = "import-pulsar"
+"""In the writer of a footer that an import makes."""
+REPLACE = (
+    "look at both; --replace deletes ours and makes it anew from Pulsar's: whoever has it open is deposed, and what only ours has acked "
+    "is delivered again"
+)
+
+
+class Plan(StrEnum):
+    """What is to be done with one cursor."""
+
+    MAKE = "imported"
+    REDO = "redone"  # an import died half-way: its cursor is deleted and made anew
+    REPLACE = "replaced"
+    KEEP = "already there"
+
+
+@dataclass(frozen=True, slots=True)
+class Importing:
+    """One run's settings; `one` does one cursor."""
+
+    ports: Ports
+    pulsar: PulsarPorts
+    settings: Settings
+    bar: Bar
+    journal: Journal | None = None
+    replace: bool = False
+    dry_run: bool = False
+    roll_back_unreadable: bool = False
+    patience: Patience = field(default_factory=Patience)
+
+    async def one(self, ref: PulsarCursorRef) -> Outcome:
+        """Never raises for what is wrong with one cursor."""
+        began_s, numbers = time.monotonic(), dict[str, Any]()
+        try:
+            name = ref.name
+            if await self._is_done(name):
+                return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
+            cursor = await read_cursor(self.pulsar, ref, roll_back_unreadable=self.roll_back_unreadable, patience=self.patience)
+            numbers = numbers_of(cursor)
+            state = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(1, 0), cursor_properties=cursor.cursor_properties)
+            plan = await self._plan(name, state)
+            if not self.dry_run and plan is not Plan.KEEP:
+                numbers["epoch"] = await self._make(cursor, state, plan)
+            numbers["seconds"] = round(time.monotonic() - began_s, 3)
+            status = f"would be {plan}" if self.dry_run and plan is not Plan.KEEP else str(plan)
+            return Outcome(str(ref), status, True, text_of(cursor, numbers), cursor.warnings, numbers)
+        except Exists as e:
+            return failed(str(ref), e, status="refused", numbers=numbers)
+        except FORESEEN as e:
+            return failed(str(ref), e, numbers=numbers)
+
+    async def _is_done(self, name: CursorName) -> bool:
+        """The journal says so, and ZooKeeper does not say otherwise."""
+        if self.journal is None or name.display not in self.journal.done:
+            return False
+        footer = await footer_of(self.ports, name)
+        return footer is not None and footer.state is not FooterState.DELETED and not is_left_over(footer, KIND, self.settings)
+
+    async def _plan(self, name: CursorName, state: AckState) -> Plan:
+        footer = await footer_of(self.ports, name)
+        if footer is None or footer.state is FooterState.DELETED:
+            return Plan.MAKE
+        if is_left_over(footer, KIND, self.settings):
+            return Plan.REDO
+        if footer.state is FooterState.OPEN:
+            if self.replace:
+                return Plan.REPLACE
+            raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
+        try:
+            differs = str(difference(state, await self._ours(name)) or "")
+        except FORESEEN as e:
+            differs = f"it cannot be read: {e}"
+        if not differs:
+            return Plan.KEEP
+        if self.replace:
+            return Plan.REPLACE
+        raise Exists(f"it exists (epoch {footer.epoch}, closed) and is not as Pulsar's is: {differs}", REPLACE, NO)
+
+    async def _make(self, cursor: PulsarCursor, state: AckState, plan: Plan) -> int:
+        """The epoch. Raises CommandError."""
+        source = PulsarSource(cursor)
+        done = await make_cursor(self.ports, self.settings, source, _Quiet(self.bar), kind=KIND, replace=plan in (Plan.REDO, Plan.REPLACE))
+        wrong = difference(state, await self._ours(source.name))
+        if wrong:
+            raise CommandError(f"what was made is not what was read: {wrong}", "keep both and report this", NO)
+        return done.epoch
+
+    async def _ours(self, name: CursorName) -> AckState:
+        _, answer, _ = await export.read_state(self.ports, name, Bar("reading"), self.patience.wait_s)
+        return answer.state
+
+
+class Exists(CommandError):
+    """Ours is there, and must not be touched."""
+
+
+class _Quiet:
+    """Of one of many: the bar counts cursors."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+
+    def say(self, what: str) -> None:
+        """Shown."""
+        self._bar.say(what)
+
+    def advance(self, count: int = 1) -> None:
+        """Not counted."""
+
+
+def numbers_of(cursor: PulsarCursor) -> dict[str, Any]:
+    """Of the report: the state that was read."""
+    state = cursor.state
+    return {
+        "markDelete": list(state.mark_delete),
+        "acked": sum(map(len, state.acked.values())),
+        "ranges": sum(map(bitmaps.count_runs, state.acked.values())),
+        "ledgers": len(state.acked),
+        "partialBatches": len(state.batches),
+        "properties": len(state.properties),
+        "cursorProperties": len(cursor.cursor_properties),
+        "layoutLedgers": len(cursor.layout),
+        "bytesRead": cursor.bytes_read,
+        "freshness": cursor.freshness.as_json(),
+    }
+
+
+def text_of(cursor: PulsarCursor, numbers: dict[str, Any]) -> str:
+    """The same in one line."""
+    return (
+        f"mark-delete {cursor.state.mark_delete}, {numbers['acked']:,} acked entries in {numbers['ranges']:,} ranges, "
+        f"{numbers['partialBatches']:,} partial batches, {numbers['properties'] + numbers['cursorProperties']} properties, "
+        f"{cursor.bytes_read:,} bytes read; {cursor.freshness.sentence}"
+    )
+
+
+async def import_all(importing: Importing, selection: Selection, reporter: Reporter, *, jobs: int) -> None:
+    """Every cursor of the selection. Raises CommandError."""
+    refs: AsyncIterator[PulsarCursorRef] = iter_cursors(
+        importing.pulsar.zookeeper, selection, skipped=reporter.skip, patience=importing.patience
+    )
+    await migrating.run_all(refs, importing.one, reporter, jobs=jobs)
+
+
+def import_pulsar(
+    topic: migrating.Topic = None,
+    subscription: migrating.Subscription = None,
+    tenant: migrating.Tenant = None,
+    namespace: migrating.Namespace = None,
+    everything: migrating.Everything = False,
+    dry_run: migrating.DryRun = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Where ours exists and differs: take it over, delete it, and make it anew from Pulsar's.")
+    ] = False,
+    roll_back_unreadable: Annotated[
+        bool,
+        typer.Option(help="Where a cursor ledger is gone or unreadable: go back to the znode's mark-delete, as Pulsar does, and say so."),
+    ] = False,
+    resume: migrating.Resume = None,
+    jobs: migrating.Jobs = 4,
+    pulsar_zookeeper: migrating.PulsarZookeeper = None,
+    pulsar_broker_conf: migrating.PulsarBrokerConf = None,
+    zookeeper: options.Zookeeper = None,
+    gateway: options.Gateway = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Make cursors from Pulsar's own: of a subscription, a topic, a namespace, a tenant, or the whole cluster.
+
+    Pulsar's are only read, and without recovery: a live broker is not disturbed, and the report says how fresh each state is.
+    What was made is read back and compared. A cursor that is here already is left alone if it is the same, and refused without
+    --replace if not. Stop it at any time and run it again: it ends in the same result. Exit code 0: all done, 1: some failed
+    or were refused, 3: a system is away.
+    """
+    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
+    chosen = migrating.selection_of(topic, subscription, tenant, namespace, everything)
+    pulsar = migrating.pulsar_settings(settings, migrating.pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper)
+    began_s = time.monotonic()
+
+    async def work(journal: Journal | None) -> int:
+        role = "reader" if dry_run else "writer"
+        async with connect.ports(settings, role) as ports, migrating.pulsar_ports(settings, pulsar, ports, "reader") as theirs:
+            with Bar("importing", 0) as bar:
+                reporter = Reporter(bar, journal, as_json=as_json)
+                patience = Patience(say=lambda what: bar.say(what or "importing"))
+                importing = Importing(ports, theirs, settings, bar, journal, replace, dry_run, roll_back_unreadable, patience)
+                await import_all(importing, chosen, reporter, jobs=jobs)
+        return reporter.summary(chosen, seconds=time.monotonic() - began_s)
+
+    target = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
+    journal = None if dry_run else migrating.open_journal(resume, KIND, chosen, target)
+    try:
+        code = asyncio.run(work(journal))
+    finally:
+        if journal is not None:
+            journal.close()
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,248 @@
+"""What `import-pulsar` and `export-pulsar` share: which cursors, the Pulsar cluster, a bounded number at once, the report.
+
+Every cursor ends as one `Outcome`: one that fails harms no other. Exit code: 0 all are done; 1 some failed or were refused;
+3 if all that failed did so because a system is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from cursorkeeper.broker_conf import read_properties
+from cursorkeeper.cli import connect
+from cursorkeeper.cli.output import Bar, json_line
+from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, Problem, explain
+from cursorkeeper.core.errors import CursorKeeperError
+from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
+from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.journal import Journal, JournalError
+from cursorkeeper.settings import Settings, SettingsError
+from cursorkeeper_clients.bookkeeper.errors import GatewayError
+from cursorkeeper_clients.zookeeper.errors import ZooKeeperError
+from msgspec import structs
+
+JOBS_MAX = 64
+_PANEL = "Which cursors"
+_WHERE = "Where"
+
+Topic = Annotated[str | None, typer.Argument(help="persistent://tenant/namespace/topic; a partitioned one means all its partitions.")]
+Subscription = Annotated[str | None, typer.Argument(help="One of its subscriptions; default: all of them.")]
+Tenant = Annotated[str | None, typer.Option(help="All cursors of a tenant.", rich_help_panel=_PANEL)]
+Namespace = Annotated[str | None, typer.Option(help="All cursors of tenant/namespace.", rich_help_panel=_PANEL)]
+Everything = Annotated[bool, typer.Option("--all", help="All cursors of the cluster.", rich_help_panel=_PANEL)]
+PulsarZookeeper = Annotated[
+    str | None, typer.Option(help="Pulsar's metadata store, host:port[/chroot]; default: as --zookeeper.", rich_help_panel=_WHERE)
+]
+PulsarBrokerConf = Annotated[
+    Path | None,
+    typer.Option(
+        help="Pulsar's broker.conf: its ZooKeeper, password, limits; default: --broker-conf.", metavar="FILE", rich_help_panel=_WHERE
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and report everything, write nothing.")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(help="The journal of an earlier run, or of this one: what it says is done is not done again.", metavar="FILE"),
+]
+Jobs = Annotated[int, typer.Option(help="Cursors at once.", min=1, max=JOBS_MAX)]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one cursor. `numbers` go into the JSON line, `text` is the line for people, `notes` are lines below it."""
+
+    cursor: str
+    status: str
+    ok: bool
+    text: str = ""
+    notes: tuple[str, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    problem: Problem | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """One line."""
+        told = {"problem": self.problem.message, "remedy": self.problem.remedy} if self.problem else {}
+        return {"cursor": self.cursor, "status": self.status, "ok": self.ok, **self.numbers, "notes": list(self.notes), **told}
+
+
+def failed(cursor: str, error: Exception, *, status: str = "failed", numbers: Mapping[str, Any] | None = None) -> Outcome:
+    """The outcome that an error stands for."""
+    if isinstance(error, MigrationError):
+        said = f"{error.place}: {error.message}" if error.place else error.message
+        problem = Problem(said, error.remedy, AWAY if error.kind is Kind.AWAY else NO)
+        status = "refused" if error.kind is Kind.REFUSED else status
+    else:
+        problem = explain(error)
+    return Outcome(cursor, status, False, numbers=numbers or {}, problem=problem)
+
+
+FORESEEN = (MigrationError, CommandError, CursorKeeperError, GatewayError, ZooKeeperError)
+"""What may go wrong with one cursor. Anything else is a bug and ends the run."""
+
+
+def selection_of(topic: str | None, subscription: str | None, tenant: str | None, namespace: str | None, everything: bool) -> Selection:
+    """Exactly one of them. Raises CommandError."""
+    given = [topic is not None, tenant is not None, namespace is not None, everything]
+    if sum(given) != 1:
+        remedy = "give TOPIC [SUBSCRIPTION], or one of --tenant, --namespace and --all"
+        raise CommandError("which cursors?" if not any(given) else "more than one choice of cursors", remedy, USAGE)
+    try:
+        if topic is not None:
+            name, bar, after = topic.partition("|")
+            return Selection.of_topic(name, subscription or after if bar else subscription or "")
+        if tenant is not None:
+            return Selection.of_tenant(tenant)
+        return Selection.of_namespace(namespace) if namespace is not None else Selection.everything()
+    except ValueError as e:
+        raise CommandError(str(e), "write persistent://tenant/namespace/topic; names of tenants and namespaces without it", USAGE) from None
+
+
+# ---- the Pulsar cluster
+
+
+def pulsar_conf(file: Path | None) -> dict[str, str]:
+    """Pulsar's broker.conf as it is; empty if none is given. Raises CommandError."""
+    if file is None:
+        return {}
+    try:
+        return read_properties(file.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise SettingsError(f"{file}: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise SettingsError(f"{file}: byte {e.start} is not UTF-8: is it a broker.conf?") from e
+
+
+def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str | None) -> Settings:
+    """Our own settings, pointed at Pulsar's metadata store and at ledgers with Pulsar's password."""
+    address = zookeeper or conf.get("metadataStoreUrl", "").removeprefix("zk:") or conf.get("zookeeperServers") or settings.zookeeper
+    return structs.replace(settings, zookeeper=address, password=conf.get("managedLedgerPassword", ""))
+
+
+@asynccontextmanager
+async def pulsar_ports(settings: Settings, pulsar: Settings, ours: connect.Ports, role: str) -> AsyncIterator[PulsarPorts]:
+    """Our own connections where they reach the same. Raises CommandError, SettingsError."""
+    async with AsyncExitStack() as stack:
+        zookeeper, ledgers = ours.zookeeper, ours.ledgers
+        if pulsar.zookeeper != settings.zookeeper:
+            zookeeper = await stack.enter_async_context(connect.zookeeper(pulsar))
+        if pulsar.password != settings.password:
+            ledgers = await stack.enter_async_context(connect.gateway(pulsar, role))
+        yield PulsarPorts(zookeeper, ledgers)
+
+
+# ---- the run
+
+
+class Reporter:
+    """Prints each outcome when it comes, keeps the journal, and counts."""
+
+    def __init__(self, bar: Bar, journal: Journal | None, *, as_json: bool) -> None:
+        self._bar, self._journal, self._as_json = bar, journal, as_json
+        self.counts: Counter[str] = Counter()
+        self.skipped = 0
+        self._codes: set[int] = set()
+        self._lock = asyncio.Lock()
+
+    def found(self) -> None:
+        """One cursor more."""
+        self._bar.grow(1)
+
+    def skip(self, skipped: SkippedPath) -> None:
+        """A path that is no cursor of ours."""
+        self.skipped += 1
+        if self._as_json:
+            json_line({"skipped": skipped.path, "reason": skipped.reason})
+        else:
+            typer.echo(f"skipped {skipped.path}: {skipped.reason}")
+
+    async def ended(self, outcome: Outcome) -> None:
+        """One cursor is through."""
+        self.counts[outcome.status] += 1
+        if not outcome.ok:
+            self._codes.add(outcome.problem.exit_code if outcome.problem else NO)
+        if self._journal is not None and outcome.status != BEFORE:
+            async with self._lock:
+                await asyncio.to_thread(self._journal.finished, outcome.cursor, outcome.status, ok=outcome.ok, **outcome.numbers)
+        self._bar.advance()
+        self._print(outcome)
+
+    def _print(self, outcome: Outcome) -> None:
+        if self._as_json:
+            json_line(outcome.as_json())
+            return
+        problem = outcome.problem
+        said = f"{problem.message}. What to do: {problem.remedy}" if problem else outcome.text
+        typer.echo(f"{outcome.status:>12}  {outcome.cursor}: {said}")
+        for note in outcome.notes:
+            typer.echo(f"{'':>12}  - {note}")
+
+    def summary(self, selection: Selection, *, seconds: float) -> int:
+        """The last line; the exit code."""
+        total = sum(self.counts.values())
+        journal = str(self._journal.path) if self._journal is not None else None
+        if self._as_json:
+            counts = {"cursors": total, "statuses": dict(self.counts), "skippedPaths": self.skipped}
+            json_line({"summary": str(selection), **counts, "journal": journal, "seconds": round(seconds, 3)})
+        else:
+            counted = ", ".join(f"{count:,} {status}" for status, count in self.counts.most_common()) or "none"
+            where = f"; journal: {journal}" if journal else ""
+            typer.echo(f"{selection}: {total:,} cursor(s): {counted}{where}")
+        if total == 0:
+            typer.echo("no cursor matches. What to do: check the names, and the chroot of --pulsar-zookeeper", err=True)
+            return NO
+        if not self._codes:
+            return 0
+        return AWAY if self._codes == {AWAY} else NO
+
+
+BEFORE = "done before"
+"""Status of a cursor that the journal says is done."""
+
+
+async def run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
+    """`work` for each, `jobs` at once. What has begun is finished even if finding more fails; that is raised at the end.
+
+    Raises CommandError.
+    """
+    queue: asyncio.Queue[T | None] = asyncio.Queue(maxsize=jobs)
+
+    async def worker() -> None:
+        while (thing := await queue.get()) is not None:
+            await reporter.ended(await work(thing))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(jobs):
+            group.create_task(worker())
+        problem: MigrationError | None = None
+        try:
+            async for thing in things:
+                reporter.found()
+                await queue.put(thing)
+        except MigrationError as e:
+            problem = e
+        for _ in range(jobs):
+            await queue.put(None)
+    if problem is not None:
+        raise CommandError(str(problem), problem.remedy, AWAY if problem.kind is Kind.AWAY else NO)
+
+
+def open_journal(resume: Path | None, command: str, selection: Selection, target: Mapping[str, Any]) -> Journal | None:
+    """The given one, or a new one in this folder; None for a lone cursor without one. Raises CommandError."""
+    if resume is None:
+        if selection.topic and selection.subscription:
+            return None
+        resume = Path(f"cursorkeeper-{command}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.jsonl")
+    try:
+        return Journal.open(resume, command, target)
+    except JournalError as e:
+        raise CommandError(str(e), "give the journal that the interrupted run named, or none", USAGE) from None

@@ -1,0 +1,101 @@
+"""What a run over many cursors has done so far: JSON lines, each on disk before the next cursor's is written.
+
+Owns the file: a header that says which run it is, then one line per cursor. A line that a crash cut off is dropped. A
+journal never decides what is true, only what need not be looked at again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+FORMAT = 1
+
+
+class JournalError(ValueError):
+    """The file is not this run's journal; the message is for people."""
+
+
+class Journal:
+    """One file, written by one process. `done`: the cursors that need not be done again; `open_ledgers`: cursor -> a ledger that
+    was made for it and that nobody may have named."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any], file: BinaryIO, done: set[str], open_ledgers: dict[str, int]) -> None:
+        self.path, self._header, self._file = path, header, file
+        self.done, self.open_ledgers = done, open_ledgers
+
+    @classmethod
+    def open(cls, path: Path, command: str, target: Mapping[str, Any]) -> Journal:
+        """A new one, or that of an earlier run of the same command with the same target. Raises JournalError, OSError."""
+        header = {"journal": command, "format": FORMAT, **target}
+        done: set[str] = set()
+        ledgers: dict[str, int] = {}
+        file = path.open("a+b")
+        try:
+            file.seek(0)
+            whole = number = 0
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    break
+                whole += len(line)
+                _take(line, number, header, path, done, ledgers)
+            file.truncate(whole)
+            journal = cls(path, header, file, done, ledgers)
+            if whole == 0:
+                journal.record(header)
+            return journal
+        except BaseException:
+            file.close()
+            raise
+
+    def record(self, line: Mapping[str, Any]) -> None:
+        """One line, on disk when this returns."""
+        self._file.write(msgspec.json.encode(line, enc_hook=str) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def finished(self, cursor: str, status: str, *, ok: bool, **more: Any) -> None:
+        """One cursor's end; `ok`: it need not be done again."""
+        self.record({"cursor": cursor, "status": status, "ok": ok, **more})
+        self.open_ledgers.pop(cursor, None)
+        if ok:
+            self.done.add(cursor)
+
+    def made_ledger(self, cursor: str, ledger: int) -> None:
+        """Before anything is written to it: a later run can then delete it if this one dies."""
+        self.record({"cursor": cursor, "ledger": ledger})
+        self.open_ledgers[cursor] = ledger
+
+    def close(self) -> None:
+        """The file stays."""
+        self._file.close()
+
+
+def _take(line: bytes, number: int, header: Mapping[str, Any], path: Path, done: set[str], ledgers: dict[str, int]) -> None:
+    try:
+        read = msgspec.json.decode(line)
+    except msgspec.DecodeError as e:
+        raise JournalError(f"{path}, line {number}: {e}: this is not a journal, or it was changed") from None
+    if not isinstance(read, dict):
+        raise JournalError(f"{path}, line {number}: not an object: this is not a journal")
+    if number == 1:
+        if read != header:
+            odd = sorted(k for k in read.keys() | header.keys() if read.get(k) != header.get(k))
+            differ = [f"{k} is {read.get(k)!r} there and {header.get(k)!r} now" for k in odd]
+            raise JournalError(f"{path} is the journal of another run: {'; '.join(differ)}")
+        return
+    cursor = read.get("cursor")
+    if not isinstance(cursor, str):
+        raise JournalError(f"{path}, line {number}: names no cursor: this is not a journal")
+    if isinstance(read.get("ledger"), int) and "status" not in read:
+        ledgers[cursor] = read["ledger"]
+        return
+    ledgers.pop(cursor, None)
+    if read.get("ok") is True:
+        done.add(cursor)
+    else:
+        done.discard(cursor)
