@@ -20,7 +20,7 @@ from cursorkeeper_clients.bookkeeper import (
 )
 from cursorkeeper_clients.bookkeeper.fake import Damage, FakeBookKeeper, FakeGateway, Fault
 
-from clients.tests.bookkeeper.virtual_time import run
+from clients.tests.support.virtual_loop import run
 
 OURS = {"application": b"cursorkeeper"}
 Trace = list[str]

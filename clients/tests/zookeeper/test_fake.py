@@ -12,7 +12,7 @@ from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServ
 from cursorkeeper_clients.zookeeper.fake_faults import ANY, Delay, Expire, Fault, Late, NotNow, UnknownDone, UnknownNotDone
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION, SessionState, WatchFired, WatchKind
 
-from clients.tests.zookeeper.virtual_loop import run
+from clients.tests.support.virtual_loop import run
 
 
 async def _two(seed: int = 1) -> tuple[FakeZooKeeperServer, FakeZooKeeper, FakeZooKeeper]:

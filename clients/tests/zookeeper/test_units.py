@@ -19,8 +19,8 @@ from cursorkeeper_clients.zookeeper.watches import WatchTable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clients.tests.support.virtual_loop import run
 from clients.tests.zookeeper.scripted_server import node
-from clients.tests.zookeeper.virtual_loop import run
 
 _paths = st.lists(st.text("abcé%.-", min_size=1, max_size=9).filter(lambda name: name not in (".", "..")), min_size=1, max_size=4).map(
     lambda names: "/" + "/".join(names)

@@ -7,9 +7,8 @@ one on fakes, in virtual time; the broker and its clients follow Pulsar's rules 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 import pytest
@@ -25,9 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from clients.tests.support.virtual_loop import run as in_virtual_time
 from daemon.tests.requirements.dispatch import Dispatcher, Message
 from daemon.tests.requirements.pulsar_acks import Entry, ack_set, individual
-from daemon.tests.simulator.virtual_loop import VirtualLoop
 from daemon.tests.stream.served import ServedKeeper
 from daemon.tests.support.world import NAME, Source, World
 
@@ -162,12 +161,6 @@ async def play(history: list[Step]) -> None:
     cluster.assert_even()
     for keeper in cluster.world.keepers:
         assert keeper.failures == []
-
-
-def in_virtual_time(work: Coroutine[Any, Any, None]) -> None:
-    loop = VirtualLoop(turns_max=2_000_000)
-    loop.run(work)
-    assert loop.errors == []
 
 
 @given(st.lists(STEPS, min_size=8, max_size=60))

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from daemon.tests.simulator.virtual_loop import VirtualLoop
+from clients.tests.support.virtual_loop import run as run_story
 
 
 async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
@@ -23,9 +23,7 @@ def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        loop = VirtualLoop(turns_max=2_000_000)
-        loop.run(test(*args, **kwargs))
-        assert loop.errors == []
+        run_story(test(*args, **kwargs))
 
     del run.__wrapped__  # type: ignore[attr-defined]
     run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined]

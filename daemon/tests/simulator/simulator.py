@@ -33,10 +33,10 @@ from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServ
 from cursorkeeper_clients.zookeeper.fake_faults import Late, NotNow, UnknownDone, UnknownNotDone
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
 
+from clients.tests.support.virtual_loop import VirtualLoop
 from daemon.tests.simulator import trouble
 from daemon.tests.simulator.checker import Checker, DataLedger, FooterMonitor, Model, Topic, WatchedLedgers
 from daemon.tests.simulator.source import Handle, Source
-from daemon.tests.simulator.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 SETTLE_S = 60.0
