@@ -26,7 +26,7 @@ def show(rows: list[Row], as_json: bool) -> None:
         if as_json:
             print(json.dumps(asdict(row)), flush=True)
             continue
-        ratio = f"{row.ratio:7.2f}x of {row.against}" if row.ratio is not None else ""
+        ratio = f"{row.ratio:8.3g}x of {row.against}" if row.ratio is not None else ""
         aim = f"   (aim: {row.aim})" if row.aim else ""
         print(f"{row.case:<44} {row.figure:<26} {row.value:>14,.3f} {row.unit:<10} {ratio}{aim}", flush=True)
 
