@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +22,7 @@ from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved
 from cursorkeeper.assess.model import Reason
 from cursorkeeper.assess.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
 from cursorkeeper.assess.totals import Totals
-from cursorkeeper.broker_conf import read_properties
-from cursorkeeper.cli import connect, options
+from cursorkeeper.cli import connect, migrating, options
 from cursorkeeper.cli.output import Bar, console, json_line, table
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
@@ -32,28 +32,16 @@ from cursorkeeper.settings import Settings
 _MEMORY = "What is acked in the brokers' memory"
 _PULSAR = "How Pulsar is set"
 _OUT = "Output"
+SKIPPED_SHOWN = 50
+"""Paths that are no cursors; the first of them are named."""
 
 
-def selection(topic: str | None, subscription: str | None, tenant: str | None, every: bool) -> Selection:
-    """Exactly one way of choosing. Raises CommandError."""
-    if (topic is not None) + (tenant is not None) + every != 1:
-        raise CommandError("no cursors, or several ways of choosing them", "give TOPIC [SUBSCRIPTION], or --tenant, or --all", USAGE)
+def cluster_settings(version: str, conf: Mapping[str, str], frame_bytes: int | None, znode_bytes: int) -> PulsarSettings:
+    """Of the cluster that is looked at. Raises CommandError."""
     try:
-        if topic is not None:
-            return Selection.of_topic(topic, subscription or "")
-        return Selection.of_tenant(tenant) if tenant is not None else Selection.everything()
-    except ValueError as error:
-        raise CommandError(str(error), "a topic is persistent://tenant/namespace/topic", USAGE) from None
-
-
-def pulsar_settings(version: str, broker_conf: Path | None, frame_bytes: int | None, znode_bytes: int) -> PulsarSettings:
-    """Of the cluster that is looked at. Raises CommandError, OSError."""
-    try:
-        found = of_version(version)
-        if broker_conf is not None:
-            found = with_broker_conf(found, read_properties(broker_conf.read_text(encoding="utf-8")))
+        found = with_broker_conf(of_version(version), conf)
     except PulsarSettingsError as error:
-        raise CommandError(f"{broker_conf}: {error}" if broker_conf else str(error), error.remedy, USAGE) from None
+        raise CommandError(str(error), error.remedy, USAGE) from None
     return replace(found, frame_bytes_max=frame_bytes or found.frame_bytes_max, znode_bytes_max=znode_bytes)
 
 
@@ -79,7 +67,9 @@ async def run(work: Assessment, chosen: Selection, totals: Totals, *, jobs: int,
     """Reads, judges, adds up; JSON rows are printed as they come. Raises CommandError."""
     with Bar("judging cursors") as bar:
         try:
-            async for row in work.rows(chosen, jobs=jobs, skipped=skipped.append, found=bar.grow):
+            async for row in work.rows(
+                chosen, jobs=jobs, skipped=lambda path: skipped.append(path) if len(skipped) < SKIPPED_SHOWN else None, found=bar.grow
+            ):
                 totals.add(row)
                 bar.advance()
                 if as_json:
@@ -174,18 +164,25 @@ def _look(
 
 
 def assess(
-    topic: Annotated[str | None, typer.Argument(help="persistent://tenant/namespace/topic", metavar="TOPIC")] = None,
-    subscription: Annotated[
-        str | None, typer.Argument(help="One of its subscriptions; all of them if left out.", metavar="SUBSCRIPTION")
-    ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Every cursor of a tenant.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every cursor of the cluster.")] = False,
-    pulsar_zookeeper: Annotated[
-        str | None, typer.Option(help="host:port[,host:port...][/chroot] of Pulsar's ZooKeeper.", rich_help_panel="Where")
-    ] = None,
+    topic: migrating.Topic = None,
+    subscription: migrating.Subscription = None,
+    tenant: migrating.Tenant = None,
+    namespace: migrating.Namespace = None,
+    every: migrating.Everything = False,
+    pulsar_zookeeper: migrating.PulsarZookeeper = None,
+    zookeeper: options.Zookeeper = None,
     gateway: options.Gateway = None,
     config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
+    broker_conf: Annotated[
+        Path | None,
+        typer.Option(help="Pulsar's broker.conf: its ZooKeeper, password, limits.", metavar="FILE", rich_help_panel=_PULSAR),
+    ] = None,
+    pulsar_version: Annotated[
+        str, typer.Option(help="Whose defaults apply where broker.conf says nothing.", rich_help_panel=_PULSAR)
+    ] = DEFAULT_VERSION,
+    frame_bytes: Annotated[
+        int | None, typer.Option(help="nettyMaxFrameSizeBytes of brokers and bookies, if raised.", min=1_024, rich_help_panel=_PULSAR)
+    ] = None,
     admin_url: Annotated[
         str | None,
         typer.Option(help="A broker's web service: makes the numbers exact.", metavar="http://HOST:8080", rich_help_panel=_MEMORY),
@@ -202,18 +199,12 @@ def assess(
             rich_help_panel=_MEMORY,
         ),
     ] = None,
-    pulsar_version: Annotated[
-        str, typer.Option(help="Whose defaults apply where broker.conf says nothing.", rich_help_panel=_PULSAR)
-    ] = DEFAULT_VERSION,
-    frame_bytes: Annotated[
-        int | None, typer.Option(help="nettyMaxFrameSizeBytes of brokers and bookies, if raised.", min=1_024, rich_help_panel=_PULSAR)
-    ] = None,
-    compare: Annotated[bool, typer.Option(help="Also what CursorKeeper would store.", rich_help_panel=_OUT)] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Also what CursorKeeper would store.", rich_help_panel=_OUT)] = False,
     top: Annotated[int, typer.Option(help="How many of the worst are shown.", min=1, max=10_000, rich_help_panel=_OUT)] = 20,
     html_file: Annotated[
         Path | None, typer.Option("--html", help="Write a page for people who decide.", metavar="FILE", rich_help_panel=_OUT)
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Topics looked at at once.", min=1, max=256)] = 4,
+    jobs: Annotated[int, typer.Option(help="Topics looked at at once.", min=1, max=migrating.JOBS_MAX)] = 4,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -223,21 +214,22 @@ def assess(
     --internal-stats the numbers are exact; without, only what is stored is known, and they are lower bounds. A message is an entry
     of the topic: a batch counts as one. Exit code 0: nothing at risk. 1: something is, or could not be judged.
     """
-    chosen = selection(topic, subscription, tenant, every)
+    chosen = migrating.selection_of(topic, subscription, tenant, namespace, every)
     if html_file is not None and not html_file.parent.is_dir():
         raise CommandError(f"--html {html_file}: there is no folder {html_file.parent}", "name a file in a folder that exists", USAGE)
-    settings = options.settings_of(config, broker_conf, zookeeper=pulsar_zookeeper, gateway=gateway)
-    cluster = pulsar_settings(pulsar_version, broker_conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes)
-    asked = memory(admin_url, admin_token_file, internal_stats, topic or "")
+    conf = migrating.pulsar_conf(broker_conf)
+    settings = migrating.pulsar_settings(options.settings_of(config, None, zookeeper=zookeeper, gateway=gateway), conf, pulsar_zookeeper)
+    cluster = cluster_settings(pulsar_version, conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes)
+    asked = memory(admin_url, admin_token_file, internal_stats, chosen.topic)
     totals = Totals(top)
     skipped = _look(settings, chosen, asked, cluster, totals, jobs=jobs, as_json=as_json, compare=compare)
-    if totals.cursors == 0 and topic is not None:
+    if totals.cursors == 0 and chosen.topic:
         raise NotFound(f"{chosen}: there is no such Pulsar cursor", "check the name; --all lists every cursor of the cluster")
     if as_json:
-        json_line({"totals": totals.as_json(), "skipped": [list(s) for s in skipped[:100]], "pulsar": cluster.version})
+        json_line({"totals": totals.as_json(), "skipped": [list(s) for s in skipped[:SKIPPED_SHOWN]], "pulsar": cluster.version})
     else:
         show(totals, cluster)
-        for path, reason in skipped[:20]:
+        for path, reason in skipped[:SKIPPED_SHOWN]:
             typer.echo(f"left out {path}: {reason}", err=True)
     if html_file is not None:
         when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -98,7 +98,8 @@ def test_one_bad_cursor_leaves_the_others_alone() -> None:
     "change",
     [
         {"ledgers": None}, {"ledgers": [7]}, {"ledgers": [{"ledgerId": "12"}]}, {"ledgers": LEDGERS[::-1]}, {"ledgers": [{"ledgerId": -1}]},
-        {"ledgers": [{"ledgerId": 12, "entries": 1 << 40}]}, {"ledgers": [{"ledgerId": True}]}, {"cursors": []}, {"currentLedgerEntries": -1},
+        {"ledgers": [{"ledgerId": 12, "entries": 1 << 40}]},
+        {"ledgers": [{"ledgerId": True}]}, {"cursors": []}, {"currentLedgerEntries": -1},
     ],
 )  # fmt: skip
 def test_a_broken_answer_is_refused_whole(change: dict[str, Any]) -> None:

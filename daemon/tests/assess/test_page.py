@@ -1,0 +1,126 @@
+"""The page for people who decide, and the table: what they say, and that nothing foreign gets into them."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from cursorkeeper.assess import html, words
+from cursorkeeper.assess.judge import Stored, judge
+from cursorkeeper.assess.model import Reason, what_pulsar_keeps
+from cursorkeeper.assess.settings import of_version
+from cursorkeeper.assess.totals import Row, Totals
+from cursorkeeper.cli.assess import show, summary, write_page
+from cursorkeeper.core.positions import Position
+from cursorkeeper.format.pulsar.values import PositionInfo
+
+from daemon.tests.assess.states import backlog, layout_of
+
+DEFAULT = of_version("4.2.4")
+TOPIC = "persistent://t/ns/orders"
+
+
+def totals(*, known: bool = True, evil: str = "") -> Totals:
+    """The bad case, a window, a cursor that is well, one that cannot be judged."""
+    found = Totals()
+    memory = backlog(1_000_000)
+    kept = what_pulsar_keeps(memory, DEFAULT).state
+    assert kept is not None
+    found.add(Row(TOPIC + evil, "billing" + evil, judge(Stored(kept), memory if known else None, layout_of(1_000_000), DEFAULT)))
+    well = PositionInfo(Position(7, 9))
+    found.add(Row(TOPIC, "mail", judge(Stored(well), PositionInfo(Position(7, 12)) if known else None, {7: 100}, DEFAULT)))
+    found.add(Row(TOPIC, "audit", judge(Stored(well), well if known else None, {7: 100}, DEFAULT)))
+    found.add(Row(TOPIC, "broken" + evil, error="ledger 5: gone" + evil, remedy="restore it" + evil))
+    return found
+
+
+def page_of(found: Totals) -> str:
+    return html.page(found, DEFAULT, when="2026-11-21 08:00 UTC", where="zk:2181", source="Asked.")
+
+
+class Checker(HTMLParser):
+    """Every tag that is opened is closed, in order; remembers what is loaded and the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "br", "rect"):
+            self.open.append(tag)
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "action")] + [tag] * (
+            tag in ("script", "link", "img")
+        )
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag != "rect":
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(page: str) -> str:
+    """Its text, with single spaces. Checks the form."""
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open == [] and checker.loads == []
+    assert not re.search(r"https?://|url\(|@import", page), "nothing is loaded from anywhere"
+    return " ".join(checker.text.split())
+
+
+def test_the_page_begins_with_a_sentence_and_the_number() -> None:
+    text = read(page_of(totals()))
+    assert "950,003 messages that applications have already finished would be delivered to them again. 2 of 4 subscriptions" in text
+    assert "at least" in text, "one could not be judged, so the sum is a lower bound"
+    assert text.index("950,003") < text.index("The 2 worst") < text.index("What to do") < text.index("The words")
+    assert "cap of the long array: 950,000" in text and "not flushed yet: 3" in text
+    assert "managedLedgerMaxUnackedRangesToPersist" in text and "2026-11-21 08:00 UTC" in text
+
+
+def test_without_the_brokers_word_the_page_says_so() -> None:
+    text = read(page_of(totals(known=False)))
+    assert "1 of 4 subscriptions have reached a limit" in text
+    assert "950,000 further messages lie beyond a limit" in text and "lower bounds" in text
+
+
+def test_nothing_at_risk_is_said_plainly() -> None:
+    found = Totals()
+    found.add(Row(TOPIC, "audit", judge(Stored(PositionInfo(Position(7, 9))), PositionInfo(Position(7, 9)), {7: 10}, DEFAULT)))
+    text = read(page_of(found))
+    assert "Of 1 subscription none is known to lose an acknowledgement" in text and "Nothing now." in text
+
+
+def test_names_and_errors_are_escaped() -> None:
+    evil = '<script>alert("&")</script><img src=x>'
+    page = page_of(totals(evil=evil))
+    assert "<script" not in page and "<img" not in page
+    assert evil in " ".join(read(page).split())
+
+
+def test_every_reason_has_its_words_and_colour() -> None:
+    for reason in Reason:
+        assert words.SHORT[reason] and words.long_reason(reason, DEFAULT) and words.remedy(reason, DEFAULT) and html.COLOURS[reason]
+
+
+def test_the_table_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show(totals(), DEFAULT)
+    out = capsys.readouterr().out
+    assert re.search(r"orders\|billing +950,000 +1,000,000 +longArray 8,613 B +cap of the long array 950,000", out)
+    assert "NOT JUDGED persistent://t/ns/orders|broken: ledger 5: gone" in out
+    assert "If the brokers died now: at least 950,003 acked messages" in out
+    assert "2 of 4 cursors at risk" in summary(totals(), DEFAULT)[0]
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    write_page(file, "one")
+    write_page(file, "two")
+    assert file.read_text() == "two" and list(tmp_path.iterdir()) == [file]
+    with pytest.raises(UnicodeEncodeError):
+        write_page(file, "\ud800")
+    assert file.read_text() == "two" and list(tmp_path.iterdir()) == [file]
