@@ -51,7 +51,7 @@ def check(read: PulsarCursor, history: History, said: Report, seed: int) -> None
 
 
 @pytest.mark.parametrize("form", list(Form))
-async def test_a_live_cursor_is_read_as_it_is_and_again_after_its_broker_died(
+async def test_r08_a_live_cursor_is_read_as_it_is_and_again_after_its_broker_died(
     cluster: Cluster, make_topic: Callable[..., Topic], form: Form
 ) -> None:
     """Without recovery: the broker writes on afterwards, which a fenced one could not."""
