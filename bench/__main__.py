@@ -1,4 +1,4 @@
-"""`python -m bench [--json] [NAME ...]`: all benchmarks, or some of delta_bytes, memory, latency, throughput, loads."""
+"""`python -m bench [--json] [NAME ...]`: all benchmarks, or some of delta_bytes, memory, pulsar_codec, latency, throughput, loads."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from pathlib import Path
 
 from cursorkeeper_clients.stack import Standalone
 
-from bench import delta_bytes, latency, loads, memory, throughput
+from bench import delta_bytes, latency, loads, memory, pulsar_codec, throughput
 from bench.rows import show
+
+ALL = ["delta_bytes", "memory", "pulsar_codec", "latency", "throughput", "loads"]
 
 
 def main() -> None:
     """Runs what was asked for."""
     as_json = "--json" in sys.argv
-    wanted = [a for a in sys.argv[1:] if not a.startswith("-")] or ["delta_bytes", "memory", "latency", "throughput", "loads"]
+    wanted = [a for a in sys.argv[1:] if not a.startswith("-")] or ALL
     if not as_json:
         print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     if "delta_bytes" in wanted:
         show(delta_bytes.run(), as_json)
     if "memory" in wanted:
         show(memory.run(), as_json)
+    if "pulsar_codec" in wanted:
+        show(pulsar_codec.run(), as_json)
     if {"latency", "throughput", "loads"} & set(wanted):
         with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=512) as stack:
             if "latency" in wanted:

@@ -34,15 +34,59 @@ class Element(NamedTuple):
 # ---- writing
 
 
-def encode_element(number: int, ledger: int, acked: BitMap) -> list[bytes]:
-    """The field `number` with the words of one ledger, in pieces to join."""
-    pieces = [_encode_words(words) for words in roaring.windows(acked)]
+def encode(number: int, acked: Mapping[int, BitMap]) -> Iterator[bytes]:
+    """The field `number` of every ledger, ascending, in pieces to join."""
+    group: list[tuple[int, Numbers]] = []
+    size = 0
+    for ledger in sorted(acked):
+        pieces = roaring.windows(acked[ledger])
+        first = next(pieces, None)
+        if first is None:
+            continue
+        if first.size == roaring.WINDOW_WORDS:
+            yield from _encode_group(number, group)
+            group, size = [], 0
+            yield from _encode_large(number, ledger, first, pieces)
+            continue
+        group.append((ledger, first))
+        size += first.size
+        if size >= roaring.WINDOW_WORDS:
+            yield from _encode_group(number, group)
+            group, size = [], 0
+    yield from _encode_group(number, group)
+
+
+def _head(number: int, ledger: int, values_bytes: int) -> bytes:
     content = bytearray([KEY_TAG])
     append_varint(content, ledger)
     head = bytearray()
     append_varint(head, number << 3 | Kind.LEN)
-    append_varint(head, len(content) + sum(map(len, pieces)))
-    return [bytes(head + content), *pieces]
+    append_varint(head, len(content) + values_bytes)
+    return bytes(head + content)
+
+
+def _encode_large(number: int, ledger: int, first: Numbers, rest: Iterator[Numbers]) -> list[bytes]:
+    pieces = [_encode_words(words) for words in (first, *rest)]
+    return [_head(number, ledger, sum(map(len, pieces))), *pieces]
+
+
+def _encode_group(number: int, group: list[tuple[int, Numbers]]) -> Iterator[bytes]:
+    """Small ledgers at once: numpy's costs are per call."""
+    if not group:
+        return
+    words = np.concatenate([each for _, each in group])
+    counts = np.array([each.size for _, each in group])
+    firsts = np.cumsum(counts) - counts
+    sizes = varints.sizes_of(words)
+    heads = [_head(number, ledger, size) for (ledger, _), size in zip(group, np.add.reduceat(sizes + 1, firsts).tolist(), strict=True)]
+    before = np.cumsum([len(head) for head in heads])
+    places = np.cumsum(sizes + 1) - sizes + np.repeat(before, counts)
+    out = np.empty(int(places[-1] + sizes[-1]), np.uint8)
+    for head, at in zip(heads, (places[firsts] - 1).tolist(), strict=True):
+        out[at - len(head) : at] = np.frombuffer(head, np.uint8)
+    out[places - 1] = VALUE_TAG
+    varints.write(out, places, words, sizes)
+    yield out.tobytes()
 
 
 def element_bytes(number: int, ledger: int, acked: BitMap) -> int:

@@ -54,9 +54,7 @@ def _ranges(info: PositionInfo, form: Form) -> Iterator[bytes]:
 
 def _long_arrays(info: PositionInfo, form: Form) -> Iterator[bytes]:
     if form is Form.LONG_ARRAY:
-        for ledger in sorted(info.acked):
-            if info.acked[ledger]:
-                yield from long_array.encode_element(LONG_ARRAYS, ledger, info.acked[ledger])
+        yield from long_array.encode(LONG_ARRAYS, info.acked)
 
 
 def encoded_bytes(info: PositionInfo, form: Form) -> int:

@@ -24,6 +24,7 @@ WORDS_MAX: Final = CONTAINER_WORDS * CONTAINERS_MAX
 """Words of a set with the largest entry id."""
 WINDOW_CONTAINERS: Final = 64
 """Containers worked on at once: 4 M entries, half a megabyte of words."""
+WINDOW_WORDS: Final = CONTAINER_WORDS * WINDOW_CONTAINERS
 
 _ARRAY_MAX: Final = 4_096
 _COOKIE: Final = 12_346
@@ -163,9 +164,8 @@ def windows(bitmap: BitMap) -> Iterator[Words]:
     if not bitmap:
         return
     words = bitmap.max() // 64 + 1
-    step = WINDOW_CONTAINERS * CONTAINER_WORDS
-    for first in range(0, words, step):
-        yield _window(bitmap, first, min(step, words - first))
+    for first in range(0, words, WINDOW_WORDS):
+        yield _window(bitmap, first, min(WINDOW_WORDS, words - first))
 
 
 def _window(bitmap: BitMap, first_word: int, count: int) -> Words:
