@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 import msgspec
 import structlog
-from cursorkeeper.core.limits import MIB
+from cursorkeeper.core.limits import KIB, MIB
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings, SettingsError
@@ -29,6 +29,7 @@ from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper_clients._proto import acks_pb2, acks_pb2_grpc
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
+from cursorkeeper_clients.bookkeeper.port import GatewayInfo
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
@@ -99,7 +100,7 @@ class Daemon:
 
     async def start(self) -> None:
         """Raises StartError or SettingsError."""
-        await self._connect()
+        info = await self._connect()
         keeper = self.keeper = Keeper(
             self.gateway,
             self.zookeeper,
@@ -111,6 +112,7 @@ class Daemon:
             identity=self.settings.identity,
             rng=random.Random(),
             root=self.settings.root,
+            state_writer=self.settings.state_writer(min(info.entry_bytes_max, info.message_bytes_max - 64 * KIB)),
         )
         try:
             await keeper.footers.deployment()
@@ -134,7 +136,7 @@ class Daemon:
             self._tasks.append(asyncio.create_task(self._collect_garbage(keeper)))
         self._start_metrics()
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> GatewayInfo:
         try:
             await self.gateway.start()
             info = await self.gateway.describe()
@@ -150,6 +152,7 @@ class Daemon:
             await self.zookeeper.ensure_path(self.settings.root)
         except zk.ZooKeeperError as e:
             raise StartError(f"ZooKeeper at {self.settings.zookeeper} does not answer: {e}. {e.hint}") from e
+        return info
 
     async def _serve(self, keeper: Keeper, sessions: SessionFactory) -> None:
         server = self._server = grpc.aio.server(options=channel_options(self.settings.ack_message_bytes_max, server=True))

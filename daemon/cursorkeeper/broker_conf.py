@@ -1,6 +1,7 @@
 """What a real Pulsar `broker.conf` says that applies to cursors: addresses, quorums, digest, limits.
 
-Names are Pulsar's. What has no counterpart in the native format (it has no ceiling to configure) is left alone.
+Names are Pulsar's. The limits of the state, its form and its codec count only with `format = "pulsar"`: the native format has
+no ceiling to configure.
 """
 
 from __future__ import annotations
@@ -15,8 +16,17 @@ _NUMBERS = {
     "zooKeeperSessionTimeoutMillis": "zookeeper_session_timeout_ms",
     "metadataStoreSessionTimeoutMillis": "zookeeper_session_timeout_ms",
     "managedLedgerCursorRolloverTimeInSeconds": "ledger_age_max_s",
-    "persistentUnackedRangesMaxEntrySize": "max_entry_bytes",
+    "managedLedgerMaxUnackedRangesToPersist": "managed_ledger_max_unacked_ranges_to_persist",
+    "managedCursorInfoCompressionThresholdInBytes": "managed_cursor_info_compression_threshold_in_bytes",
 }
+_SIZES = ("persistentUnackedRangesMaxEntrySize", "managedLedgerMaxAckStateInBytesToPersist")
+_SWITCHES = (
+    "persistentUnackedRangesWithMultipleEntriesEnabled", "managedLedgerPersistIndividualAckAsLongArray",
+    "dispatcherPauseOnAckPersistentStateEnabled", "dispatcherPauseOnAckStatePersistentEnabled",
+    "batchIndexAcknowledgeEnable", "acknowledgmentAtBatchIndexLevelEnabled",
+)  # fmt: skip
+_CODECS = ("cursorInfoCompressionType", "managedCursorInfoCompressionType")
+_RATE = "managedLedgerDefaultMarkDeleteRateLimit"
 _ADDRESSES = ("zookeeperServers", "metadataStoreUrl")
 _DIGESTS = {"CRC32C": "CRC32C", "CRC32": "CRC32", "MAC": "MAC", "DUMMY": "DUMMY"}
 
@@ -61,6 +71,7 @@ def read_broker_conf(file: Path) -> tuple[dict[str, Any], dict[str, str]]:
                 found[name], keys[name] = int(text), key
             except ValueError as e:
                 raise SettingsError(f"{file}: {key}={text}: not a number") from e
+    _read_state(file, conf, found, keys)
     digest = conf.get("managedLedgerDigestType", "")
     if digest:
         if digest not in _DIGESTS:
@@ -69,3 +80,30 @@ def read_broker_conf(file: Path) -> tuple[dict[str, Any], dict[str, str]]:
     if conf.get("managedLedgerPassword"):
         found["password"], keys["password"] = conf["managedLedgerPassword"], "managedLedgerPassword"
     return found, keys
+
+
+def _read_state(file: Path, conf: dict[str, str], found: dict[str, Any], keys: dict[str, str]) -> None:
+    """How the state is written, and what limits it."""
+    from cursorkeeper.settings import ALIASES, SettingsError, byte_size
+
+    for key in (*_SIZES, *_SWITCHES, *_CODECS, _RATE):
+        text, name = conf.get(key, ""), ALIASES[key]
+        if not text:
+            continue
+        value: Any = text
+        if key in _SWITCHES:
+            if text.lower() not in ("true", "false"):
+                raise SettingsError(f"{file}: {key}={text}: use true or false")
+            value = text.lower() == "true"
+        elif key in _SIZES:
+            value = byte_size(text)
+            if value is None:
+                raise SettingsError(f"{file}: {key}={text}: not a number (of bytes, K or M may follow)")
+        elif key == _RATE:
+            try:
+                value = float(text)
+            except ValueError as e:
+                raise SettingsError(f"{file}: {key}={text}: not a number") from e
+        if name in found and name in keys and keys[name] != key and found[name] != value:
+            raise SettingsError(f"{file}: {keys[name]} and {key} are the same setting and differ: give one of them")
+        found[name], keys[name] = value, key

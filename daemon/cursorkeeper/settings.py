@@ -1,7 +1,8 @@
 """One frozen, validated value for everything that can be set: TOML file, environment, flags, and Pulsar's `broker.conf`.
 
 Later sources win: defaults < broker.conf < TOML < environment (`CURSORKEEPER_` + upper-case name) < flags. Every error
-names the setting, its source and the remedy. Relations between settings are checked by `check()`.
+names the setting, its source and the remedy. Relations between settings are checked by `check()`. What Pulsar has a name for
+may be given by that name in every source (`ALIASES`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from typing import Any
 
 import msgspec
 from cursorkeeper.core import sizes
+from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR
 from cursorkeeper.core.limits import KIB, MIB, Limits
+from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.format.codec import Codec
+from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper_clients.bookkeeper.port import Digest
@@ -31,6 +36,28 @@ ABOVE_ZERO = (
     "cursors_max", "footer_poll_s", "credit_bytes", "daemon_credit_bytes",
 )  # fmt: skip
 """Settings whose 0 would mean a busy loop, or that nothing is ever taken."""
+FORMATS = (FORMAT_NATIVE, FORMAT_PULSAR)
+ALIASES = {
+    "persistentUnackedRangesWithMultipleEntriesEnabled": "persistent_unacked_ranges_with_multiple_entries_enabled",
+    "persistentUnackedRangesMaxEntrySize": "max_entry_bytes",
+    "cursorInfoCompressionType": "cursor_info_compression_type",
+    "managedLedgerPersistIndividualAckAsLongArray": "managed_ledger_persist_individual_ack_as_long_array",
+    "managedLedgerMaxUnackedRangesToPersist": "managed_ledger_max_unacked_ranges_to_persist",
+    "managedLedgerMaxAckStateInBytesToPersist": "managed_ledger_max_ack_state_in_bytes_to_persist",
+    "dispatcherPauseOnAckPersistentStateEnabled": "dispatcher_pause_on_ack_persistent_state_enabled",
+    "dispatcherPauseOnAckStatePersistentEnabled": "dispatcher_pause_on_ack_persistent_state_enabled",
+    "batchIndexAcknowledgeEnable": "batch_index_acknowledge_enable",
+    "acknowledgmentAtBatchIndexLevelEnabled": "batch_index_acknowledge_enable",
+    "managedLedgerDefaultMarkDeleteRateLimit": "managed_ledger_default_mark_delete_rate_limit",
+    "managedCursorInfoCompressionType": "managed_cursor_info_compression_type",
+    "managedCursorInfoCompressionThresholdInBytes": "managed_cursor_info_compression_threshold_in_bytes",
+}
+"""Pulsar's names (PIP-381, PIP-299, PIP-54 and the released ones) -> ours."""
+HIDDEN = ("given",)
+"""Fields that nobody sets."""
+BYTE_SIZES = ("managed_ledger_max_ack_state_in_bytes_to_persist", "max_entry_bytes")
+"""Settings that may be written with K or M behind the number."""
+_BYTE_SIZE = re.compile(r"(\d+) ?([KM]?)B?", re.IGNORECASE)
 
 
 class SettingsError(Exception):
@@ -100,6 +127,32 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retry_min_ms: int = _D.retry_min_ms
     retry_max_ms: int = _D.retry_max_ms
 
+    # the format, and what counts where it is Pulsar's
+    format: str = FORMAT_NATIVE
+    """native, or pulsar: every flush writes the whole state in Pulsar's own bytes."""
+    persistent_unacked_ranges_with_multiple_entries_enabled: bool = False
+    """Pulsar form: a state above max_entry_bytes becomes several entries and a footer (PIP-381)."""
+    cursor_info_compression_type: str = "NONE"
+    """Pulsar form: codec of the state in BookKeeper: NONE, LZ4, ZLIB, ZSTD or SNAPPY."""
+    managed_ledger_persist_individual_ack_as_long_array: bool = True
+    """Pulsar form: acked entries as long arrays; no: as message ranges."""
+    managed_ledger_max_unacked_ranges_to_persist: int = 10_000
+    """Pulsar form: ranges (never entries) of acked entries that may be written; counts if it is set and the limit in bytes is not."""
+    managed_ledger_max_ack_state_in_bytes_to_persist: int = 5 * MIB
+    """Pulsar form: bytes of the encoded state that may be written, 1K to 5M; counts before the limit in ranges."""
+    dispatcher_pause_on_ack_persistent_state_enabled: bool = True
+    """Pulsar form: at a limit, tell the source to pause."""
+    truncate_ack_state: bool = False
+    """Pulsar form: at a limit, leave the newest acks out of what is written, and confirm them all the same."""
+    managed_ledger_default_mark_delete_rate_limit: float = 1.0
+    """Pulsar form: flushes of a cursor per second, unless flush_interval_ms is set; 0: as flush_interval_ms says."""
+    managed_cursor_info_compression_type: str = "NONE"
+    """Pulsar form: codec of a state inside the footer."""
+    managed_cursor_info_compression_threshold_in_bytes: int = 16 * KIB
+    """Pulsar form: smaller states inside the footer are not compressed."""
+    batch_index_acknowledge_enable: bool = True
+    """Any format: keep which indexes of a batch are acked; no: a partial ack records nothing."""
+
     # per daemon
     daemon_appends_in_flight_max: int = _K.appends_in_flight_max
     cursors_max: int = _K.cursors_max
@@ -114,6 +167,48 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     uvloop: bool = False
     """Use uvloop if it is installed."""
     log_level: str = "info"
+
+    given: tuple[str, ...] = ()
+    """Not a setting: the names that some source gave. A default gives way where another limit was given."""
+
+    @property
+    def whole_state_interval_ms(self) -> int:
+        """From one whole state to the next."""
+        rate = self.managed_ledger_default_mark_delete_rate_limit
+        return self.flush_interval_ms if "flush_interval_ms" in self.given or not rate else max(1, round(1000 / rate))
+
+    @property
+    def pause_at_limit(self) -> bool:
+        """Its name in `Limits`."""
+        return self.dispatcher_pause_on_ack_persistent_state_enabled
+
+    @property
+    def batch_index_acks(self) -> bool:
+        """Its name in `Limits`."""
+        return self.batch_index_acknowledge_enable
+
+    def state_writer(self, entry_bytes_max: int) -> StateWriter | None:
+        """How whole states are written; None: the format is native. `entry_bytes_max`: of one entry, as the gateway says."""
+        return PulsarStateWriter(self.whole_state(entry_bytes_max)) if self.format == FORMAT_PULSAR else None
+
+    def whole_state(self, entry_bytes_max: int) -> WholeStateSettings:
+        """The one limit that counts, and the rest. Bytes before ranges; of defaults only the bytes, and only for one entry."""
+        multiple = self.persistent_unacked_ranges_with_multiple_entries_enabled
+        by_bytes = "managed_ledger_max_ack_state_in_bytes_to_persist" in self.given
+        by_ranges = not by_bytes and "managed_ledger_max_unacked_ranges_to_persist" in self.given
+        by_bytes = by_bytes or not (by_ranges or multiple)
+        return WholeStateSettings(
+            form=Form.LONG_ARRAY if self.managed_ledger_persist_individual_ack_as_long_array else Form.RANGES,
+            multiple=multiple,
+            max_entry_bytes=self.max_entry_bytes,
+            entry_bytes_max=entry_bytes_max,
+            compression=Compression[self.cursor_info_compression_type.upper()],
+            state_bytes_max=self.managed_ledger_max_ack_state_in_bytes_to_persist if by_bytes else None,
+            ranges_max=self.managed_ledger_max_unacked_ranges_to_persist if by_ranges else None,
+            truncate=self.truncate_ack_state,
+            inline_compression=Compression[self.managed_cursor_info_compression_type.upper()],
+            inline_threshold_bytes=self.managed_cursor_info_compression_threshold_in_bytes,
+        )
 
     @property
     def limits(self) -> Limits:
@@ -180,7 +275,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                     f"{name} = {getattr(self, name)}: a record of max_entry_bytes = {self.max_entry_bytes} has room for {properties}: "
                     "lower the one or raise the other"
                 )
+        if self.format not in FORMATS:
+            raise SettingsError(f"format = {self.format!r}: use one of {', '.join(FORMATS)}")
+        if self.format == FORMAT_PULSAR:
+            self._check_pulsar()
         znode = 16 * KIB + self.inline_state_max_bytes * 4 // 3
+        if self.format == FORMAT_PULSAR:
+            znode += 6 * self.cursor_properties_bytes_max  # they are in the footer there; JSON may take six bytes for one
         if znode >= self.zookeeper_jute_maxbuffer_bytes:
             raise SettingsError(
                 f"inline_state_max_bytes = {self.inline_state_max_bytes}: a footer could have {znode} bytes, "
@@ -188,6 +289,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.appends_in_flight_max < 2 or self.daemon_appends_in_flight_max < 4:
             raise SettingsError("appends_in_flight_max must be at least 2 and daemon_appends_in_flight_max at least 4")
+
+    def _check_pulsar(self) -> None:
+        for name in ("cursor_info_compression_type", "managed_cursor_info_compression_type"):
+            if getattr(self, name).upper() not in Compression.__members__:
+                raise SettingsError(f"{_both(name)} = {getattr(self, name)!r}: use one of {', '.join(Compression.__members__)}")
+        size, name = self.managed_ledger_max_ack_state_in_bytes_to_persist, "managed_ledger_max_ack_state_in_bytes_to_persist"
+        if not KIB <= size <= 5 * MIB:
+            raise SettingsError(f"{_both(name)} = {size}: use 1K to 5M")
+        if self.managed_ledger_max_unacked_ranges_to_persist > (1 << 31) - 1:
+            name = "managed_ledger_max_unacked_ranges_to_persist"
+            raise SettingsError(f"{_both(name)} = {self.managed_ledger_max_unacked_ranges_to_persist}: use 0 to 2147483647")
 
     def check_gateway(self, entry_bytes_max: int, message_bytes_max: int) -> None:
         """Our entries must fit the gateway's. Raises SettingsError."""
@@ -198,6 +310,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.max_entry_bytes >= message_bytes_max:
             raise SettingsError(f"max_entry_bytes = {self.max_entry_bytes}: the gateway takes messages of {message_bytes_max} bytes")
+
+
+def _both(name: str) -> str:
+    """Our name and Pulsar's."""
+    theirs = next((key for key, ours in ALIASES.items() if ours == name), "")
+    return f"{name} (Pulsar's {theirs})" if theirs else name
 
 
 _DEFAULTS = Settings()
@@ -217,10 +335,14 @@ def load(
         from cursorkeeper.broker_conf import read_broker_conf
 
         values, keys = read_broker_conf(broker_conf)
-    later = _toml(file) if file is not None else {}
-    later.update(_environment(os.environ if environment is None else environment))
-    later.update({k: v for k, v in (flags or {}).items() if v is not None})
+    later = _named(_toml(file), str(file)) if file is not None else {}
+    later.update(_named(_environment(os.environ if environment is None else environment), "the environment"))
+    later.update(_named({k: v for k, v in (flags or {}).items() if v is not None}, "the command line"))
     values.update(later)
+    if hidden := [name for name in HIDDEN if name in values]:
+        raise SettingsError(f"{hidden[0]}: there is no such setting; `cursorkeeper run --help` lists them")
+    values = {name: _size(name, value) for name, value in values.items()}
+    values["given"] = tuple(sorted(values))
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as e:
@@ -231,6 +353,34 @@ def load(
         theirs = [f"{name} is {key} of {broker_conf}" for name, key in keys.items() if name not in later and _names(str(e), name)]
         raise SettingsError("; ".join([str(e), *theirs])) from e
     return settings
+
+
+def _named(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """By our names. Raises SettingsError when one setting is given twice, differently."""
+    found: dict[str, Any] = {}
+    said: dict[str, str] = {}
+    for key, value in values.items():
+        name = ALIASES.get(key, key)
+        if name in found and found[name] != value:
+            raise SettingsError(f"{source}: {said[name]} and {key} are the same setting and differ: give one of them")
+        found[name], said[name] = value, key
+    return found
+
+
+def _size(name: str, value: Any) -> Any:
+    """A number of bytes that may have K or M behind it. Raises SettingsError."""
+    if name not in BYTE_SIZES or not isinstance(value, str):
+        return value
+    size = byte_size(value)
+    if size is None:
+        raise SettingsError(f"{_both(name)} = {value!r}: write a number of bytes, as in 5242880, 5120K or 5M")
+    return size
+
+
+def byte_size(text: str) -> int | None:
+    """5242880, 5120K or 5M as bytes; None: no such number."""
+    form = _BYTE_SIZE.fullmatch(text.strip())
+    return int(form[1]) * {"": 1, "K": KIB, "M": MIB}[form[2].upper()] if form is not None else None
 
 
 def _names(text: str, name: str) -> bool:
@@ -250,6 +400,10 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in Settings.__struct_fields__:
         text = environment.get(ENVIRONMENT_PREFIX + name.upper())
-        if text is not None:
+        if text is not None and name not in HIDDEN:
             found[name] = text.split(",") if name == "sources" else text
+    for key in ALIASES:
+        text = environment.get(ENVIRONMENT_PREFIX + key)
+        if text is not None:
+            found[key] = text
     return found

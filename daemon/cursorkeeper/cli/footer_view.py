@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, InlineBase, SnapshotBase
+from cursorkeeper.core.footer import FORMAT_NATIVE, Base, ChainLedger, EmptyBase, Footer, InlineBase, PulsarBase, SnapshotBase
+from cursorkeeper.format.footer import pulsar_state
 
 
 def base_kind(base: Base) -> str:
@@ -14,6 +15,8 @@ def base_kind(base: Base) -> str:
             return "empty"
         case InlineBase():
             return "inline"
+        case PulsarBase():
+            return "pulsar"
         case SnapshotBase():
             return "snapshot"
 
@@ -25,6 +28,13 @@ def base_text(base: Base) -> str:
             return f"empty, at {base.mark_delete}"
         case InlineBase():
             return f"inline, {len(base.state.slices)} slices, {len(base.state.partials)} partial batches (epoch {base.epoch})"
+        case PulsarBase():
+            state = pulsar_state(base)
+            acked = sum(map(len, state.acked.values()))
+            return (
+                f"inline in Pulsar's form, {len(base.info):,} bytes: mark-delete {state.mark_delete}, {acked:,} acked, "
+                f"{len(state.batches):,} partial batches (epoch {base.epoch})"
+            )
         case SnapshotBase():
             return (
                 f"snapshot in ledger {base.ledger}, entries {base.first_entry}..{base.last_entry}, "
@@ -39,6 +49,12 @@ def base_json(base: Base) -> dict[str, Any]:
             return {"kind": "empty", "markDelete": list(base.mark_delete)}
         case InlineBase():
             return {"kind": "inline", "epoch": base.epoch, "slices": len(base.state.slices), "partialBatches": len(base.state.partials)}
+        case PulsarBase():
+            state = pulsar_state(base)
+            return {
+                "kind": "pulsar", "epoch": base.epoch, "bytes": len(base.info), "markDelete": list(state.mark_delete),
+                "acks": sum(map(len, state.acked.values())), "partialBatches": len(state.batches),
+            }  # fmt: skip
         case SnapshotBase():
             return {
                 "kind": "snapshot", "ledger": base.ledger, "firstEntry": base.first_entry, "lastEntry": base.last_entry,
@@ -47,7 +63,7 @@ def base_json(base: Base) -> dict[str, Any]:
 
 
 def _chain(chain: tuple[ChainLedger, ...]) -> list[dict[str, Any]]:
-    return [{"ledger": c.ledger, "lastEntry": c.last_entry} for c in chain]
+    return [{"ledger": c.ledger, "lastEntry": c.last_entry} | ({} if c.format == FORMAT_NATIVE else {"format": c.format}) for c in chain]
 
 
 def footer_json(footer: Footer, version: int) -> dict[str, Any]:
@@ -58,6 +74,8 @@ def footer_json(footer: Footer, version: int) -> dict[str, Any]:
         "base": base_json(footer.base), "chain": _chain(footer.chain),
         "previous": footer.previous and {"base": base_json(footer.previous.base), "chain": _chain(footer.previous.chain)},
         "stats": {name: getattr(footer.stats, name) for name in footer.stats.__slots__},
+        "format": footer.format, "cursorProperties": None if footer.cursor_properties is None else dict(footer.cursor_properties.values),
+        "truncated": None if footer.truncated is None else footer.truncated.as_fields(),
         "znodeVersion": version, "extra": dict(footer.extra),
     }  # fmt: skip
 
@@ -80,10 +98,24 @@ def footer_lines(footer: Footer, version: int) -> list[tuple[str, str]]:
         ("stats", f"{stats.ledgers:,} ledgers, span {stats.span:,}, {stats.holes:,} holes in {stats.runs:,} runs, "
          f"{stats.partial_batches:,} partial batches, {stats.delta_bytes:,} bytes of deltas")
     )  # fmt: skip
+    if footer.format != FORMAT_NATIVE:
+        lines.insert(2, ("format", footer.format))
+    if footer.cursor_properties is not None:
+        lines.append(("properties", f"{len(footer.cursor_properties.values)} of the subscription, in the footer"))
+    if footer.truncated is not None:
+        t = footer.truncated
+        lines.append(
+            ("TRUNCATED", f"the stored state leaves out {t.acks:,} acks, {t.batches:,} partial batches, {t.properties:,} mark-delete "
+             f"properties (as of this footer): {t.limit}")
+        )  # fmt: skip
     if footer.extra:
         lines.append(("unknown keys", ", ".join(sorted(footer.extra))))
     return lines
 
 
 def _chain_text(chain: tuple[ChainLedger, ...]) -> str:
-    return ", ".join(f"{c.ledger} (to {'open end' if c.last_entry is None else c.last_entry})" for c in chain) or "none"
+    def one(c: ChainLedger) -> str:
+        form = "" if c.format == FORMAT_NATIVE else f"{c.format}, "
+        return f"{c.ledger} ({form}to {'open end' if c.last_entry is None else c.last_entry})"
+
+    return ", ".join(map(one, chain)) or "none"

@@ -14,7 +14,7 @@ import typer
 from cursorkeeper.cli import connect, options
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.limits import Limits
-from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load
+from cursorkeeper.settings import ALIASES, BYTE_SIZES, ENVIRONMENT_PREFIX, HIDDEN, Settings, SettingsError, load
 
 HELP = f"""Run the daemon until SIGTERM or SIGINT; then every cursor is flushed and closed.
 
@@ -107,14 +107,22 @@ def _setting_parameters() -> Iterator[inspect.Parameter]:
     panels, docs = panels_and_docs()
     defaults = Settings()
     for name, kind in get_type_hints(Settings).items():
+        if name in HIDDEN:
+            continue
         flag = f"--{name.replace('_', '-')}"
         default = getattr(defaults, name)
         shown = {"": "none", True: "yes", False: "no"}.get(default, default) if isinstance(default, str | bool) else default or "none"
-        text = f"{docs.get(name, '')} (default: {shown})".strip()
-        names = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag, "--source") if name == "sources" else (flag,)
+        theirs = [key for key, ours in ALIASES.items() if ours == name]
+        said = f"Pulsar's name: {' or '.join(theirs)}; " if theirs else ""
+        text = f"{docs.get(name, '')} ({said}default: {shown})".strip()
+        names: tuple[str, ...] = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag, "--source") if name == "sources" else (flag,)
         metavar = None if kind is bool else {"int": "NUMBER", "float": "NUMBER"}.get(getattr(kind, "__name__", ""), "TEXT")
+        kind = str if name in BYTE_SIZES else kind  # K or M may follow the number
         option = typer.Option(*names, help=text, rich_help_panel=f"Settings: {panels[name]}", metavar=metavar, show_default=False)
         yield _parameter(name, Annotated[kind | None, option])
+        for key in theirs:  # the same by Pulsar's name; the help names it with ours
+            spelt = f"--{key}/--no-{key}" if kind is bool else f"--{key}"
+            yield _parameter(key, Annotated[kind | None, typer.Option(spelt, hidden=True, show_default=False)])
 
 
 def _run(**given: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from cursorkeeper.core.bitmaps import U32
@@ -49,3 +49,12 @@ def count_acks(ledgers: tuple[LedgerColumns, ...], mark_delete: Position | None 
         if columns.bitmap is not None:
             total += len(columns.bitmap)
     return int(total)
+
+
+def without_partials(batch: AckBatch) -> tuple[AckBatch, int]:
+    """The batch as a cursor takes it that keeps no batch indexes (PIP-54's switch is off), and how many acks that ignores."""
+    ignored = sum(len(columns.partials) for columns in batch.ledgers)
+    if not ignored:
+        return batch, 0
+    kept = tuple(replace(columns, partials=()) for columns in batch.ledgers)
+    return replace(batch, ledgers=kept, acks=batch.acks - ignored), ignored

@@ -21,6 +21,8 @@ class Purpose(Enum):
 
     CLAIM = auto()
     NAME_LEDGER = auto()
+    NOTE = auto()
+    """What only the footer can hold has changed."""
     SWITCH = auto()
     RESET = auto()
     INLINE = auto()

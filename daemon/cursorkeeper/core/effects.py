@@ -5,12 +5,13 @@ Each docstring says why doing it twice is safe.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from cursorkeeper.core.errors import Refusal
-from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.footer import FORMAT_NATIVE, Footer
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.values import Record
+from cursorkeeper.core.values import RawEntry, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,9 @@ class CreateLedger:
     token: int
     epoch: int
     generation: int
+    format: str = FORMAT_NATIVE
+    metadata: Mapping[str, bytes] = field(default_factory=dict)
+    """What its reader must know beside that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Append:
 
     ledger: int
     entry: int
-    record: Record
+    record: Record | RawEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +96,14 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Everything of this handle up to `seq` is durable or decided; `released_bytes` go back to its credit."""
+    """Everything of this handle up to `seq` is durable or decided; `released_bytes` go back to its credit. A `seq` that was
+    confirmed before only returns credit. `truncated_acks`: so many acks the stored state leaves out, by the operator's leave:
+    of the confirmed ones, these are decided and not durable."""
 
     attach: int
     seq: int
     released_bytes: int
+    truncated_acks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,14 @@ class RefuseHandle:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """Something that an operator may want to know; changes nothing."""
+
+    event: str
+    fields: Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Acks cannot be persisted at the moment: stop delivering."""
 
@@ -141,9 +156,11 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The machine is done: CLOSED, DELETED, DEPOSED or REFUSED. `epoch` is the new owner's, if known."""
+    """The machine is done: CLOSED, DELETED, DEPOSED or REFUSED. `epoch` is the new owner's, if known; `reopen` is a handle
+    that still wants the cursor: it is opened again for it."""
 
     epoch: int = 0
+    reopen: int | None = None
 
 
 Effect = (
@@ -160,6 +177,7 @@ Effect = (
     | ResetDone
     | Refuse
     | RefuseHandle
+    | Report
     | Pause
     | Resume
     | Ended

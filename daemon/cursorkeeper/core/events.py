@@ -236,6 +236,9 @@ class ChainRead:
     delta_records: int
     delta_acks: int
     damaged: tuple[EntryAddress, ...] = ()
+    unfinished: tuple[EntryAddress, ...] = ()
+    """Entries behind the newest whole state of a ledger in Pulsar's form: of a state that was never complete, so never
+    confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import flushing, intake, rolling, snapshotting
+from cursorkeeper.core import flushing, intake, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, Purpose
-from cursorkeeper.core.footer import EmptyBase, FooterState, InlineBase
+from cursorkeeper.core.footer import Base, EmptyBase, FooterState, InlineBase, PulsarBase
 from cursorkeeper.core.joining import NOTHING
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.snapshot_plan import inline_bytes_max, whole_state, whole_state_bytes_estimate
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.table import OPENING, State
+from cursorkeeper.core.table import LIVE, OPENING, State
 from cursorkeeper.core.values import Delta, LayoutItem, Segment
 from cursorkeeper.core.writer import WriterPhase
 
@@ -50,18 +50,19 @@ def on_delete(m: CursorMachine, event: ev.Delete, now: float) -> None:
 
 def drive(m: CursorMachine, now: float) -> None:
     """Sends the footer write whose turn it is."""
+    if reopen_at_s(m) is not None:
+        _close_to_reopen(m)
     if m.commit.outstanding is not None:
         return
     if m.deleting:
-        tombstone = m.footer(
-            state=FooterState.DELETED, generation=m.generation + 1, base=EmptyBase(m.acks.mark_delete), chain=(), previous=None
-        )
+        gone = {"base": EmptyBase(m.acks.mark_delete), "chain": (), "previous": None, "cursor_properties": None, "truncated": None}
+        tombstone = m.footer(state=FooterState.DELETED, generation=m.generation + 1, **gone)
         m.propose(tombstone, Purpose.DELETE)
     elif m.resets:
         _propose_reset(m, m.resets[0])
     elif m.closing:
         _drive_close(m)
-    elif m.paused:
+    elif m.paused_for:
         at = backstop_at_s(m)
         if at is not None and now >= at:
             _propose_backstop(m, now)
@@ -72,6 +73,11 @@ def drive(m: CursorMachine, now: float) -> None:
 
 def _propose_reset(m: CursorMachine, reset: ev.Reset) -> None:
     snapshotting.abort(m)
+    if m.state_writer is not None:
+        # the target is all there is to say; properties have their own place in such a footer, the layout has none
+        start = {"base": EmptyBase(reset.target), "chain": (), "previous": None, "truncated": None}
+        m.propose(m.footer(generation=m.generation + 1, mark_delete=reset.target, **start), Purpose.RESET)
+        return
     state = Segment(mark_delete=reset.target, cursor_properties=m.acks.cursor_properties, layout=_layout_from(m, reset))
     if inline_bytes_max(state) > m.limits.inline_state_max_bytes:
         state = replace(state, layout=())  # it is written with the first delta of the generation instead
@@ -103,13 +109,15 @@ def _reset_done(m: CursorMachine, done: Committed) -> None:
     m.writer.put_back()
     m.writer.forget()
     written = done.after.base.state if isinstance(done.after.base, InlineBase) else Segment()
-    m.carried = Delta(layout=() if written.layout == layout else layout)
+    m.carried = NOTHING
+    m.carry(Delta(layout=() if written.layout == layout else layout))
+    m.forget_limits()
     m.cost.delta_bytes = m.cost.records = m.cost.acks = m.cost.snapshot_bytes = 0
     m.delete_dropped(done, own)
     m.progress.put_back()
     # a message that waits for the new generation is not decided by the reset, nor is what came after it
     waiting = {(e.attach, e.seq) for e in (*m.resets, *m.deferred)}
-    m.emit_all(m.progress.decide_until(waiting) if waiting else m.progress.decide_all())
+    m.confirmed(m.progress.decide_until(waiting) if waiting else m.progress.decide_all())
     m.emit(fx.ResetDone(reset.attach, m.generation, reset.target))
     if not m.resets:
         intake.apply_deferred(m)
@@ -126,15 +134,20 @@ class Covered:
     ledger: int | None = None
 
 
-def _inline_state(m: CursorMachine) -> Segment | None:
+def _inline_base(m: CursorMachine) -> InlineBase | PulsarBase | None:
     flushing.absorb(m)
+    if m.state_writer is not None:
+        return None if m.inline_refused else whole_states.inline_base(m)
     if m.inline_refused or whole_state_bytes_estimate(m.acks) > m.limits.inline_state_max_bytes:
         return None
     state = whole_state(m.acks)
-    return state if inline_bytes_max(state) <= m.limits.inline_state_max_bytes else None
+    if inline_bytes_max(state) > m.limits.inline_state_max_bytes:
+        return None
+    m.sequence += 1
+    return InlineBase(state, m.epoch, m.generation, m.sequence)
 
 
-def _propose_inline(m: CursorMachine, state: Segment, kind: FooterState, purpose: Purpose) -> None:
+def _propose_inline(m: CursorMachine, base: Base, kind: FooterState, purpose: Purpose) -> None:
     """Everything accepted until now is in it. The ledger is left as it is: the committed footer will not name it, and
     should this write never be applied, the next owner recovers it."""
     snapshotting.abort(m)
@@ -143,14 +156,12 @@ def _propose_inline(m: CursorMachine, state: Segment, kind: FooterState, purpose
     m.carried = NOTHING
     m.covered = Covered(m.progress.take().stop - 1, current.ledger if current else None)
     m.writer.forget()
-    m.sequence += 1
-    base = InlineBase(state, m.epoch, m.generation, m.sequence)
-    m.propose(m.footer(state=kind, base=base, chain=(), previous=None), purpose)
+    m.propose(m.footer(state=kind, base=base, chain=(), previous=None, truncated=None), purpose)
 
 
 def backstop_at_s(m: CursorMachine) -> float | None:
     """When the inline backstop may be written: acks have waited long enough, and not for ZooKeeper."""
-    if m.commit.outstanding is not None or m.inline_refused:
+    if m.commit.outstanding is not None or m.inline_refused or whole_states.is_stuck(m):
         return None
     oldest = m.progress.oldest_unconfirmed_s
     if oldest is None:
@@ -161,10 +172,10 @@ def backstop_at_s(m: CursorMachine) -> float | None:
 
 def _propose_backstop(m: CursorMachine, now: float) -> None:
     m.inline_at_s = now
-    state = _inline_state(m)
-    if state is not None:
+    base = _inline_base(m)
+    if base is not None:
         m.counters.inline_backstops += 1
-        _propose_inline(m, state, FooterState.OPEN, Purpose.INLINE)
+        _propose_inline(m, base, FooterState.OPEN, Purpose.INLINE)
 
 
 def _inlined(m: CursorMachine, done: Committed) -> None:
@@ -172,7 +183,8 @@ def _inlined(m: CursorMachine, done: Committed) -> None:
     m.base, m.chain, m.previous = done.after.base, (), None
     covered, m.covered = m.covered, Covered()
     m.cost.delta_bytes = m.cost.records = m.cost.acks = m.cost.snapshot_bytes = 0
-    m.emit_all(m.progress.made_durable(covered.record))
+    m.forget_limits()
+    m.confirmed(m.progress.made_durable(covered.record))
     m.delete_dropped(done, (covered.ledger,) if covered.ledger is not None else ())
 
 
@@ -180,14 +192,16 @@ def _inlined(m: CursorMachine, done: Committed) -> None:
 
 
 def _drive_close(m: CursorMachine) -> None:
-    state = _inline_state(m)
-    if state is not None:
-        _propose_inline(m, state, FooterState.CLOSED, Purpose.CLOSE)
+    base = _inline_base(m)
+    if base is not None:
+        _propose_inline(m, base, FooterState.CLOSED, Purpose.CLOSE)
         return
     m.inline_refused = True  # from here on through BookKeeper
     if m.snapshot is not None:
         snapshotting.abort(m)
-    if m.queue or m.carried or m.writer.outbox or m.writer.unconfirmed or m.progress.has_unbound:
+    if m.writer.outbox or m.writer.unconfirmed:
+        return
+    if (m.queue or m.carried or m.progress.has_unbound) and not whole_states.is_stuck(m):
         return
     if m.writer.phase is WriterPhase.OPEN:
         rolling.leave_planned(m)
@@ -195,6 +209,30 @@ def _drive_close(m: CursorMachine) -> None:
         return
     chain = tuple(c for c in m.chain if not rolling.is_hollow(m, c))
     m.propose(m.footer(state=FooterState.CLOSED, chain=chain), Purpose.CLOSE)
+
+
+def reopen_at_s(m: CursorMachine) -> float | None:
+    """Now, if a handle waits for the state, which is what is durable, and what was accepted beyond that cannot become so."""
+    waits = m.attach_waiting is not None and m.state in LIVE and not m.resets and not m.deleting
+    return 0.0 if waits and whole_states.is_stuck(m) else None
+
+
+def _close_to_reopen(m: CursorMachine) -> None:
+    """The state is read again, as a new owner would."""
+    m.reopen, m.attach, m.attach_waiting = m.attach_waiting, None, None
+    m.closing = True
+    m.move(State.CLOSING)
+
+
+def _closed(m: CursorMachine) -> None:
+    """Everything is durable; but what may not be written because of a limit is given up, unconfirmed: nobody was told
+    that it was kept."""
+    if not whole_states.is_stuck(m):
+        m.confirmed(m.progress.decide_all())
+        return
+    m.confirmed(m.progress.confirmations())
+    assert m.unfit is not None
+    m.emit(fx.Report("closed without the acks that were not confirmed", {"reason": m.unfit.why.reason}))
 
 
 def committed(m: CursorMachine, done: Committed, now: float) -> None:
@@ -207,13 +245,13 @@ def committed(m: CursorMachine, done: Committed, now: float) -> None:
             _inlined(m, done)
         case Purpose.CLOSE:
             covered = (m.covered.ledger,) if m.covered.ledger is not None else ()
-            m.emit_all(m.progress.decide_all())
+            _closed(m)
             m.delete_dropped(done, own + covered)
             m.base, m.chain, m.previous = done.after.base, done.after.chain, done.after.previous
             if m.deleting:
                 return  # the wish came while the close was on its way: the tombstone is next
             m.move(State.CLOSED)
-            m.emit(fx.Ended())
+            m.emit(fx.Ended(reopen=m.reopen))
         case Purpose.DELETE:
             m.delete_dropped(done, own)
             m.emit_all(m.progress.decide_all())

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import rolling, snapshotting
+from cursorkeeper.core import rolling, snapshotting, whole_states
 from cursorkeeper.core.cutting import cut_delta
 from cursorkeeper.core.flush_policy import flush_at
 from cursorkeeper.core.joining import NOTHING, join
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.table import LIVE
-from cursorkeeper.core.values import Delta, MarkDeleteProperties, Record, RecordBody, Stamp
-from cursorkeeper.core.writer import Sent
+from cursorkeeper.core.values import Delta, MarkDeleteProperties, RawEntry, Record, RecordBody, Stamp
+from cursorkeeper.core.writer import Outgoing, Sent
 
 if TYPE_CHECKING:
     from cursorkeeper.core.machine import CursorMachine
@@ -46,17 +46,20 @@ def absorb(m: CursorMachine) -> None:
 def take(m: CursorMachine) -> None:
     """Everything accepted becomes records in the outbox; its messages are bound to the last of them."""
     absorb(m)
+    if m.state_writer is not None:
+        whole_states.take(m)
+        return
     if not m.carried:
         m.progress.bind_to_newest()
-        m.emit_all(m.progress.confirmations())
+        m.confirmed(m.progress.confirmations())
         return
     delta, m.carried = m.carried, NOTHING
     parts = cut_delta(delta, m.limits.max_entry_bytes - RECORD_HEADER_BYTES)
-    m.writer.outbox.extend(zip(m.progress.take(len(parts)), parts, strict=True))
+    m.writer.outbox.extend(Outgoing(n, part, part) for n, part in zip(m.progress.take(len(parts)), parts, strict=True))
     m.counters.flushes += 1
 
 
-def append(m: CursorMachine, body: RecordBody, record: int | None = None) -> int:
+def append(m: CursorMachine, body: RecordBody | RawEntry, record: int | None = None) -> int:
     """Sends one entry to the current ledger; returns its id."""
     ledger = m.writer.current
     assert ledger is not None
@@ -65,7 +68,8 @@ def append(m: CursorMachine, body: RecordBody, record: int | None = None) -> int
     m.sequence += 1
     acks = sum(map(len, body.acks.values())) + len(body.partials) if isinstance(body, Delta) else 0
     ledger.in_flight.append(Sent(entry, record, acks))
-    m.emit(fx.Append(ledger.ledger, entry, Record(m.name.record_hash, m.epoch, m.generation, m.sequence, body)))
+    record_or_raw = body if isinstance(body, RawEntry) else Record(m.name.record_hash, m.epoch, m.generation, m.sequence, body)
+    m.emit(fx.Append(ledger.ledger, entry, record_or_raw))
     m.room -= 1
     return entry
 
@@ -73,9 +77,10 @@ def append(m: CursorMachine, body: RecordBody, record: int | None = None) -> int
 def append_outbox(m: CursorMachine) -> None:
     """Sends what was taken, as far as the window allows."""
     while m.writer.outbox and m.room > 0 and m.writer.in_flight < m.limits.appends_in_flight_max:
-        record, delta = m.writer.outbox.popleft()
-        m.writer.unconfirmed[record] = delta
-        append(m, delta, record)
+        outgoing = m.writer.outbox.popleft()
+        if outgoing.record is not None:
+            m.writer.unconfirmed[outgoing.record] = outgoing
+        append(m, outgoing.body, outgoing.record)
 
 
 def _is_urgent(m: CursorMachine) -> bool:
@@ -88,6 +93,8 @@ def _flush_at(m: CursorMachine) -> float | None:
     if m.writer.outbox:
         return 0.0 if m.writer.in_flight < m.limits.appends_in_flight_max else None
     urgent = _is_urgent(m)
+    if m.state_writer is not None:
+        return whole_states.flush_at(m, urgent=urgent)
     oldest = m.progress.oldest_unbound_s
     if oldest is None and urgent and (m.queue or m.carried):
         oldest = 0.0
@@ -124,7 +131,7 @@ def settle_without_writing(m: CursorMachine) -> None:
     absorb(m)
     if not m.carried and not m.writer.outbox:
         m.progress.bind_to_newest()
-        m.emit_all(m.progress.confirmations())
+        m.confirmed(m.progress.confirmations())
 
 
 def wake_at_s(m: CursorMachine) -> float | None:
@@ -141,26 +148,38 @@ def on_appended(m: CursorMachine, event: ev.Appended, now: float) -> None:
         return
     sent = ledger.in_flight.popleft()
     ledger.stored_bytes += event.stored_bytes
-    if event.entry == 0:
+    whole = m.state_writer is not None
+    if (sent.record is not None) if whole else (event.entry == 0):
         ledger.first_acked = True
+    if whole or sent.record is not None:
+        m.counters.flushed_bytes += event.stored_bytes
     if sent.record is not None:
         ledger.acked_record = sent.record
         m.writer.tries = 0
-        m.cost.add(event.stored_bytes, sent.acks)
-        m.counters.flushed_bytes += event.stored_bytes
+        if not whole:
+            m.cost.add(event.stored_bytes, sent.acks)
+            m.metadata_bytes = m.cost.snapshot_bytes + m.cost.delta_bytes
     else:
         snapshotting.on_part_appended(m, event)
     confirm(m)
 
 
 def confirm(m: CursorMachine) -> None:
-    """Durable follows what is acknowledged, once the footer names the ledger."""
+    """Durable follows what is acknowledged, once the footer names the ledger and holds what only it can hold."""
     ledger = m.writer.current
     if ledger is None or not ledger.named or ledger.acked_record is None or ledger.acked_record <= m.progress.durable:
         return
-    for record in range(m.progress.durable + 1, ledger.acked_record + 1):
-        m.writer.unconfirmed.pop(record, None)
-    m.emit_all(m.progress.made_durable(ledger.acked_record))
+    upto = m.progress.durable
+    for record in range(upto + 1, ledger.acked_record + 1):
+        outgoing = m.writer.unconfirmed.get(record)
+        if outgoing is not None:
+            if not whole_states.is_held(m, outgoing):
+                break
+            del m.writer.unconfirmed[record]
+            whole_states.durable(m, outgoing)
+        upto = record
+    if upto > m.progress.durable:
+        m.confirmed(m.progress.made_durable(upto))
 
 
 def on_append_failed(m: CursorMachine, event: ev.AppendFailed, now: float) -> None:

@@ -12,10 +12,12 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.values import Segment
+from cursorkeeper.core.values import CursorProperties, Segment
 
 FOOTER_VERSION = 1
 FORMAT_NATIVE = "native"
+FORMAT_PULSAR = "pulsar"
+"""Something in the footer is in Pulsar's form: what each part is in, the part says."""
 
 
 class FooterState(StrEnum):
@@ -44,6 +46,15 @@ class InlineBase:
 
 
 @dataclass(frozen=True, slots=True)
+class PulsarBase:
+    """The whole state inside the footer as the bytes of Pulsar's ManagedCursorInfo (what would be the cursor's znode there).
+    `epoch` is the writer's: it orders the properties, which carry no stamp in Pulsar's form."""
+
+    info: bytes
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotBase:
     """A snapshot in a ledger of the chain. `first_entry` = its first segment, `last_entry` = its end record."""
 
@@ -55,16 +66,17 @@ class SnapshotBase:
     crc32c: int
 
 
-Base = EmptyBase | InlineBase | SnapshotBase
+Base = EmptyBase | InlineBase | PulsarBase | SnapshotBase
 
 
 @dataclass(frozen=True, slots=True)
 class ChainLedger:
     """A cursor ledger to read. `last_entry` is what recovery or a successful close answered (-1: empty), never the
-    writer's own count; None: nobody asked yet, so a claimer must recovery-open it."""
+    writer's own count; None: nobody asked yet, so a claimer must recovery-open it. `format` says how its entries are read."""
 
     ledger: int
     last_entry: int | None = None
+    format: str = FORMAT_NATIVE
 
 
 class EntryAddress(NamedTuple):
@@ -80,6 +92,21 @@ class Previous:
 
     base: Base
     chain: tuple[ChainLedger, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What a stored state leaves out because the operator allowed it: acked entries, entries with batch indexes,
+    mark-delete properties. `limit` names the setting and its value, for people."""
+
+    acks: int = 0
+    batches: int = 0
+    properties: int = 0
+    limit: str = ""
+
+    def as_fields(self) -> dict[str, str | int]:
+        """For logs."""
+        return {"acks": self.acks, "batches": self.batches, "properties": self.properties, "limit": self.limit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +127,9 @@ class Footer:
 
     `damaged`: entries in ledgers named here that cannot be read and are known to be parts of a snapshot that is no base
     any more. After a fall-back the base that told segments from deltas is gone, so the footer has to say it.
+
+    `cursor_properties`: only where the chain cannot hold them (Pulsar's form has no place for them in a ledger).
+    `truncated`: the newest state in the chain may be a part of the whole; the numbers are of the moment the footer was written.
     """
 
     topic: str
@@ -115,9 +145,17 @@ class Footer:
     previous: Previous | None = None
     damaged: tuple[EntryAddress, ...] = ()
     stats: Stats = Stats()
-    format: str = FORMAT_NATIVE
+    cursor_properties: CursorProperties | None = None
+    truncated: Truncation | None = None
     version: int = FOOTER_VERSION
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def format(self) -> str:
+        """Who may read it: `pulsar` as soon as a reader that knows native records alone would miss something."""
+        foreign = self.cursor_properties is not None or self.truncated is not None
+        foreign = foreign or any(is_pulsar(base) or any(map(is_pulsar, chain)) for base, chain in self._parts())
+        return FORMAT_PULSAR if foreign else FORMAT_NATIVE
 
     def is_same_write(self, other: Footer) -> bool:
         """ "Mine": epoch, writer and write number are all equal (COMMIT rule 3)."""
@@ -143,7 +181,17 @@ class Footer:
         """The same footer with the recovered end of one ledger, wherever it is named."""
 
         def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
-            return tuple(ChainLedger(c.ledger, last_entry) if c.ledger == ledger and c.last_entry is None else c for c in chain)
+            return tuple(replace(c, last_entry=last_entry) if c.ledger == ledger and c.last_entry is None else c for c in chain)
 
         previous = self.previous and Previous(self.previous.base, mend(self.previous.chain))
         return replace(self, chain=mend(self.chain), previous=previous)
+
+
+def is_pulsar(part: Base | ChainLedger) -> bool:
+    """Whether a part of a footer is in Pulsar's form."""
+    return isinstance(part, PulsarBase) or (isinstance(part, ChainLedger) and part.format == FORMAT_PULSAR)
+
+
+def is_native(part: Base | ChainLedger) -> bool:
+    """Whether a part of a footer is in the native form. An empty base is in none: it is nothing but a position."""
+    return isinstance(part, InlineBase | SnapshotBase) or (isinstance(part, ChainLedger) and part.format == FORMAT_NATIVE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import finishing, opening, rolling, snapshotting
+from cursorkeeper.core import finishing, flushing, opening, rolling, snapshotting
 from cursorkeeper.core.commit import Decision, Lost, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import Footer
@@ -154,6 +154,8 @@ def decide(m: CursorMachine, decision: Decision, now: float) -> None:
             rolling.named(m, decision, now)
         case Purpose.SWITCH:
             snapshotting.switched(m, decision, now)
+        case Purpose.NOTE:
+            flushing.confirm(m)
         case _:
             finishing.committed(m, decision, now)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
+from cursorkeeper.core.batch import without_partials
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.flushing import absorb
-from cursorkeeper.core.joining import join
 from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, Stamp
 
@@ -42,7 +42,7 @@ def take_layout(m: CursorMachine, attach: int, run: tuple[LayoutItem, ...]) -> N
         m.attach_waiting = None
         m.emit(fx.RefuseHandle(attach, e.code, e.message, e.remedy))
         return
-    m.carried = join([m.carried, m.acks.apply_layout(run)])
+    m.carry(m.acks.apply_layout(run))
 
 
 def on_detach(m: CursorMachine, event: ev.Detach, now: float) -> None:
@@ -51,6 +51,8 @@ def on_detach(m: CursorMachine, event: ev.Detach, now: float) -> None:
         m.attach = None
     if m.attach_waiting == event.attach:
         m.attach_waiting = None
+    if m.reopen == event.attach:
+        m.reopen = None
 
 
 def _admit(m: CursorMachine, attach: int, seq: int, generation: int) -> bool:
@@ -87,6 +89,9 @@ def on_acks(m: CursorMachine, event: ev.Acks, now: float) -> None:
             m.counters.dropped_batches += 1
         else:
             m.check.batch(batch, m.acks, m.queued)
+            if not m.limits.batch_index_acks:
+                batch, ignored = without_partials(batch)
+                m.counters.partial_acks_ignored += ignored
             m.queue.append(batch)
             m.pending_acks += batch.acks
             m.pending_bytes += batch.size_bytes
@@ -115,7 +120,7 @@ def on_set_layout(m: CursorMachine, event: ev.SetLayout, now: float) -> None:
 def _apply_layout(m: CursorMachine, event: ev.SetLayout) -> None:
     absorb(m)
     m.check.layout(event.run, m.acks)
-    m.carried = join([m.carried, m.acks.apply_layout(event.run)])
+    m.carry(m.acks.apply_layout(event.run))
 
 
 def on_set_properties(m: CursorMachine, event: ev.SetProperties, now: float) -> None:
@@ -138,7 +143,7 @@ def _apply_properties(m: CursorMachine, event: ev.SetProperties) -> None:
     m.stamp += 1
     properties = CursorProperties(Stamp(m.epoch, m.stamp), dict(event.values))
     m.acks.cursor_properties = properties
-    m.carried = join([m.carried, Delta(cursor_properties=properties)])
+    m.carry(Delta(cursor_properties=properties))
 
 
 def apply_deferred(m: CursorMachine) -> None:

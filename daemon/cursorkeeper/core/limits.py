@@ -66,6 +66,12 @@ class Limits:
     """Between two states written into the footer because BookKeeper is away."""
     bookkeeper_away_ms: int = 2_000
     """Acks unconfirmed for longer pause the source; with BookKeeper away the inline backstop may then be used."""
+    whole_state_interval_ms: int = 1_000
+    """Where every flush writes the whole state: from one to the next (Pulsar's managedLedgerDefaultMarkDeleteRateLimit)."""
+    pause_at_limit: bool = True
+    """Tell the source to pause when the state may not be written because of a limit."""
+    batch_index_acks: bool = True
+    """Keep which indexes of a batch are acked; off: a partial ack records nothing."""
     retry_min_ms: int = 50
     """First pause before something is tried again; doubled each time."""
     retry_max_ms: int = 2_000

@@ -16,14 +16,25 @@ from dataclasses import dataclass, replace
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import finishing, flushing, footer_answers, intake, opening, rolling, snapshotting
+from cursorkeeper.core import finishing, flushing, footer_answers, intake, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core.batch import AckBatch
 from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.commit import Committed, FooterCommit, Purpose
 from cursorkeeper.core.errors import Refusal
-from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, EntryAddress, Footer, FooterState, Previous, Stats
+from cursorkeeper.core.footer import (
+    FORMAT_NATIVE,
+    Base,
+    ChainLedger,
+    EmptyBase,
+    EntryAddress,
+    Footer,
+    FooterState,
+    Previous,
+    Stats,
+    Truncation,
+)  # fmt: skip
 from cursorkeeper.core.intake_check import IntakeCheck, Queued
-from cursorkeeper.core.joining import NOTHING
+from cursorkeeper.core.joining import NOTHING, join
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
@@ -53,15 +64,25 @@ class Counters:
     rolls: int = 0
     late_events: int = 0
     inline_backstops: int = 0
+    partial_acks_ignored: int = 0
+    """Acks of batch indexes while they are not kept."""
+    limit_crossings: int = 0
+    """How often the state began not to fit a limit."""
+    truncations: int = 0
+    """How often the stored state began to leave something out."""
+    truncated_flushes: int = 0
 
 
 class CursorMachine:
     """One cursor, from one claim to its end. A deposed or closed machine is thrown away; reopening makes a new one.
 
-    `writer` is a nonce of this claim attempt; `jitter` in [-0.1, 0.1] spreads snapshots. Both come from outside.
+    `writer` is a nonce of this claim attempt; `jitter` in [-0.1, 0.1] spreads snapshots. Both come from outside. `state_writer`:
+    every flush writes the whole state, by it; None: the native form.
     """
 
-    def __init__(self, name: CursorName, limits: Limits, writer: str, jitter: float = 0.0) -> None:
+    def __init__(
+        self, name: CursorName, limits: Limits, writer: str, jitter: float = 0.0, state_writer: whole_states.StateWriter | None = None
+    ) -> None:
         self.name, self.limits, self.writer_id, self.jitter = name, limits, writer, jitter
         self.state = State.CLOSED
         self.check = IntakeCheck(name.display, limits)
@@ -100,8 +121,24 @@ class CursorMachine:
         self.wanted_after_opening: ev.Event | None = None
         """A close or delete that came too early."""
         self.deleting = False
-        self.paused = False
+        self.paused_for = ""
+        """`away` or `limit` while NOT_PERSISTABLE."""
+        self.pause_reason = ""
+        """What the source was told; empty: it was not told to pause."""
+        self.reopen: int | None = None
         self.waiting_for = ""
+        self.state_writer = state_writer
+        self.state_taken_s: float | None = None
+        self.unfit: whole_states.Unfit | None = None
+        self.fits_since_s = 0.0
+        self.note_awaited = False
+        """A state waits until the committed footer says that it leaves something out."""
+        self.truncated: Truncation | None = None
+        """What the next footer says."""
+        self.stored_truncation: Truncation | None = None
+        """Of the newest durable state."""
+        self.metadata_bytes = 0
+        """Size of the encoded state as of the last flush (PIP-299's cursorMetadataSizeInMemoryBytes)."""
         self.inline_at_s: float | None = None
         self.inline_refused = False
         self.covered = finishing.Covered()
@@ -145,25 +182,46 @@ class CursorMachine:
             flushing.settle_without_writing(self)
             rolling.drive(self, now)
             flushing.drive(self, now)
+            whole_states.drive(self)
             footer_answers.look(self)
             self._watch_progress(now)
 
     def _watch_progress(self, now: float) -> None:
-        """Acks that wait too long pause the source; the state says so."""
+        """Acks that wait too long, or a state that may not be written, pause the source; the state says so."""
         if self.state not in LIVE:
             return
-        oldest = self.progress.oldest_unconfirmed_s
-        stuck = oldest is not None and now >= oldest + self.limits.bookkeeper_away_ms / 1000
-        if stuck and not self.paused:
-            self.paused = True
+        away_at = self._away_at_s()
+        stuck_for = "limit" if self.unfit is not None else "away" if away_at is not None and now >= away_at else ""
+        if not stuck_for:
+            self.paused_for = ""
+            self.move(rolling.live_state(self))
+            self._tell_paused("")
+            return
+        if stuck_for != self.paused_for:
+            self.paused_for = stuck_for
             self.move(State.NOT_PERSISTABLE)
-            self.emit(fx.Pause(self.writer.trouble or self.waiting_for or "acks are not durable yet"))
-        elif self.paused and not stuck:
-            self.paused = False
-            self.move(rolling.live_state(self))
+            if self.unfit is not None:
+                self.waiting_for = self.unfit.why.reason
+                self._tell_paused(self.unfit.why.reason if self.limits.pause_at_limit else "")
+            else:
+                self._tell_paused(self.writer.trouble or self.waiting_for or "acks are not durable yet")
+
+    def _away_at_s(self) -> float | None:
+        """When the oldest unconfirmed message will have waited too long."""
+        oldest = self.progress.oldest_unconfirmed_s
+        return None if oldest is None else max(oldest, self.fits_since_s) + whole_states.patience_s(self)
+
+    def _tell_paused(self, reason: str) -> None:
+        told, self.pause_reason = self.pause_reason, reason
+        if reason:
+            self.emit(fx.Pause(reason))
+        elif told:
             self.emit(fx.Resume())
-        elif not self.paused:
-            self.move(rolling.live_state(self))
+
+    @property
+    def paused(self) -> bool:
+        """NOT_PERSISTABLE, whether or not the source was told to pause."""
+        return bool(self.paused_for)
 
     @property
     def wake_at_s(self) -> float | None:
@@ -174,12 +232,9 @@ class CursorMachine:
         if self.state in OWNING:
             times.append(flushing.wake_at_s(self))
             times.append(snapshotting.start_at_s(self))
-            oldest = self.progress.oldest_unconfirmed_s
-            if oldest is not None and self.state in LIVE:
-                if not self.paused:
-                    times.append(oldest + self.limits.bookkeeper_away_ms / 1000)
-                else:
-                    times.append(finishing.backstop_at_s(self))
+            times.append(finishing.reopen_at_s(self))
+            if self.progress.oldest_unconfirmed_s is not None and self.state in LIVE:
+                times.append(finishing.backstop_at_s(self) if self.paused_for else self._away_at_s())
         known = [t for t in times if t is not None]
         return min(known) if known else None
 
@@ -192,6 +247,31 @@ class CursorMachine:
     def emit_all(self, effects: list[fx.Effect]) -> None:
         """Several more, in order."""
         self._out.extend(effects)
+
+    def confirmed(self, confirmations: list[fx.Effect]) -> None:
+        """Tell the sources, with what the stored state leaves out."""
+        left_out = self.truncated_acks
+        for effect in confirmations:
+            self.emit(replace(effect, truncated_acks=left_out) if left_out and isinstance(effect, fx.Confirm) else effect)
+
+    @property
+    def truncated_acks(self) -> int:
+        """What the stored state leaves out: acks of entries and of batches."""
+        return self.stored_truncation.acks + self.stored_truncation.batches if self.stored_truncation is not None else 0
+
+    @property
+    def flush_interval_ms(self) -> int:
+        """The longest wait of an ack before it is sent, when nothing is in the way."""
+        return self.limits.flush_interval_ms if self.state_writer is None else self.limits.whole_state_interval_ms
+
+    def carry(self, delta: Delta) -> None:
+        """One more change that is to be written."""
+        self.carried = join([self.carried, whole_states.carried_of(self, delta)])
+
+    def forget_limits(self) -> None:
+        """Another state is durable than the one that did not fit, or was cut."""
+        self.unfit, self.note_awaited, self.truncated, self.stored_truncation = None, False, None, None
+        self.fits_since_s = self.now
 
     def move(self, state: State) -> None:
         """Change state, by the table only."""
@@ -246,9 +326,15 @@ class CursorMachine:
             chain=self.chain,
             previous=self.previous,
             stats=self.stats(),
+            cursor_properties=self.acks.cursor_properties if self.state_writer else committed.cursor_properties if committed else None,
+            truncated=self.truncated,
             extra=committed.extra if committed else {},
         )
         footer: Footer = replace(base, **changes)  # type: ignore[arg-type]
+        if self.state_writer is None:
+            footer = _without_foreign_notes(footer)
+        elif isinstance(footer.base, EmptyBase) and "base" not in changes:
+            footer = replace(footer, base=EmptyBase(footer.mark_delete))
         if self.damaged:
             named = footer.named_ledgers()
             footer = replace(footer, damaged=tuple(d for d in self.damaged if d.ledger in named))
@@ -268,7 +354,7 @@ class CursorMachine:
         """What recovery or close answered goes into the next footer."""
 
         def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
-            return tuple(ChainLedger(ledger, last_entry) if c.ledger == ledger else c for c in chain)
+            return tuple(replace(c, last_entry=last_entry) if c.ledger == ledger else c for c in chain)
 
         self.chain = mend(self.chain)
         if self.previous is not None:
@@ -290,6 +376,14 @@ class CursorMachine:
     def is_ended(self) -> bool:
         """Nothing will come of this machine any more."""
         return self.state in ENDED or (self.state is State.CLOSED and self._tokens > 0)
+
+
+def _without_foreign_notes(footer: Footer) -> Footer:
+    """The native form says everything itself: what is noted beside Pulsar's form goes with its last ledger."""
+    if footer.cursor_properties is None and footer.truncated is None:
+        return footer
+    plain = replace(footer, cursor_properties=None, truncated=None)
+    return plain if plain.format == FORMAT_NATIVE else footer
 
 
 HANDLERS = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import intake, rolling, snapshotting
+from cursorkeeper.core import intake, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase
@@ -89,9 +89,6 @@ def claim(m: CursorMachine, event: ev.FooterRead) -> None:
             raise AssertionError("a newer footer must not reach the claim")
         _create(m, footer)
         return
-    if footer.format != "native":
-        m.refuse(Refusal.FORMAT_TOO_NEW, f"its format is {footer.format!r}", "open it with a daemon that writes this format")
-        return
     if footer.state is FooterState.OPEN and not o.request.takeover:
         _not_opened(m, Refusal.OPEN_ELSEWHERE, f"epoch {footer.epoch} of {footer.writer} holds it", OPEN_ELSEWHERE_REMEDY)
         return
@@ -109,12 +106,12 @@ def _create(m: CursorMachine, tombstone: Footer | None) -> None:
     epoch = tombstone.epoch + 1 if tombstone else 1
     generation = tombstone.generation if tombstone else 1
     values = m.opening.request.cursor_properties
-    if values:
+    base: InlineBase | EmptyBase = EmptyBase(start)
+    properties = CursorProperties(Stamp(epoch, 0), dict(values)) if values else None
+    if properties is not None and m.state_writer is None:
         # properties are part of what creating promises, so they are in the first footer already
-        state = Segment(mark_delete=start, cursor_properties=CursorProperties(Stamp(epoch, 0), dict(values)))
-        base: InlineBase | EmptyBase = InlineBase(state, epoch, generation, 0)
-    else:
-        base = EmptyBase(start)
+        base = InlineBase(Segment(mark_delete=start, cursor_properties=properties), epoch, generation, 0)
+        properties = None
     m.write = 1
     footer = Footer(
         m.name.topic,
@@ -126,6 +123,7 @@ def _create(m: CursorMachine, tombstone: Footer | None) -> None:
         generation,
         start,
         base,
+        cursor_properties=properties,
         extra=tombstone.extra if tombstone else {},
     )
     m.waiting_for = "ZooKeeper: creating"
@@ -146,6 +144,7 @@ def claimed(m: CursorMachine, done: Committed) -> None:
     footer = done.after
     m.epoch, m.generation = footer.epoch, footer.generation
     m.base, m.chain, m.previous = footer.base, footer.chain, footer.previous
+    m.truncated = m.stored_truncation = footer.truncated
     m.look_again = True  # a footer that we have just created could not be watched before
     m.move(State.FENCING)
     m.waiting_for = "BookKeeper: recovering ledgers"
@@ -240,8 +239,12 @@ def on_chain_read(m: CursorMachine, event: ev.ChainRead, now: float) -> None:
     m.cost.snapshot_at_s = now
     m.waiting_for = ""
     m.move(State.READY)
-    if event.fell_back or event.bars_fallback:
+    if m.truncated is not None:
+        m.emit(fx.Report("state recovered that was truncated when it was written", m.truncated.as_fields()))
+    if m.state_writer is None and (event.fell_back or event.bars_fallback):
         snapshotting.start(m, "damage", now)
+    elif m.state_writer is None and whole_states.is_foreign(m):
+        snapshotting.start(m, "format", now)
     if m.attach_waiting is not None:
         intake.take_layout(m, m.attach_waiting, m.attach_layout)
     if m.wanted_after_opening is not None:

@@ -35,6 +35,8 @@ class Progress:
         self.durable = 0
         """Every record up to this one is durable."""
         self._bindings: deque[Binding] = deque()
+        self._confirmed: dict[int, int] = {}
+        """Handle -> seq of its newest confirmation."""
 
     @property
     def oldest_unconfirmed_s(self) -> float | None:
@@ -107,9 +109,20 @@ class Progress:
             if head.record is None or head.record > self.durable:
                 break
             self._bindings.popleft()
+            self._confirmed[head.attach] = head.seq
             before = found.get(head.attach)
             found[head.attach] = fx.Confirm(head.attach, head.seq, head.bytes + (before.released_bytes if before else 0))
         return list(found.values())
+
+    def released(self) -> list[fx.Effect]:
+        """Messages that wait for the next record give their bytes back without being confirmed: they are in the state."""
+        found: dict[int, int] = {}
+        for binding in reversed(self._bindings):
+            if binding.record is not None:
+                break
+            found[binding.attach] = found.get(binding.attach, 0) + binding.bytes
+            binding.bytes = 0
+        return [fx.Confirm(attach, self._confirmed.get(attach, 0), size) for attach, size in sorted(found.items()) if size]
 
     def put_back(self) -> None:
         """The records that are not durable are taken again: their messages wait for the next one."""

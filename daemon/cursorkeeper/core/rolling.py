@@ -1,7 +1,8 @@
 """Ledgers of the writer: created lazily, named by the footer, left by close or recovery (COMMIT rules 7, 10 to 13).
 
 A ledger is named once its first entry (the open record) is acknowledged; deltas may be sent meanwhile and are
-confirmed only when it is named. Leaving: a planned roll drains and closes; a failed one waits for the outstanding
+confirmed only when it is named. Where every flush writes the whole state there is no open record: a ledger is named, alone,
+once its first whole state is acknowledged. Leaving: a planned roll drains and closes; a failed one waits for the outstanding
 footer write, reads the footer, recovery-opens the ledger, and puts everything unconfirmed back.
 """
 
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import flushing, snapshotting
+from cursorkeeper.core import flushing, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.errors import Refusal
-from cursorkeeper.core.footer import ChainLedger, SnapshotBase
+from cursorkeeper.core.footer import FORMAT_PULSAR, ChainLedger, EmptyBase, SnapshotBase
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import OpenRecord
@@ -67,23 +68,30 @@ def _needs_ledger(m: CursorMachine) -> bool:
         return False  # it covers everything that is pending
     if m.snapshot is not None and m.snapshot.wants_ledger:
         return True
-    if len(m.chain) >= m.limits.chain_ledgers_hard_max and not m.closing:
+    if len(m.chain) >= m.limits.chain_ledgers_hard_max and not m.closing and m.state_writer is None:
         # the snapshot that shortens the chain goes first; its own ledger is exempt, and the last one before a close, which takes none
         m.waiting_for = f"a snapshot: the chain has {len(m.chain)} ledgers"
         return False
     if m.closing and not m.inline_refused:
         return False  # `finishing` tries the footer first
-    return bool(m.writer.outbox) or ((bool(m.queue) or bool(m.carried)) and (m.progress.has_unbound or m.closing))
+    return (
+        whole_states.is_rewrite_due(m)
+        or bool(m.writer.outbox)
+        or ((bool(m.queue) or bool(m.carried)) and (m.progress.has_unbound or m.closing))
+    )
 
 
 def _create(m: CursorMachine) -> None:
     w = m.writer
     w.phase, w.token = WriterPhase.CREATING, m.token()
-    m.emit(fx.CreateLedger(w.token, m.epoch, m.generation))
+    if m.state_writer is None:
+        m.emit(fx.CreateLedger(w.token, m.epoch, m.generation))
+    else:
+        m.emit(fx.CreateLedger(w.token, m.epoch, m.generation, m.state_writer.format, m.state_writer.ledger_metadata))
 
 
 def on_created(m: CursorMachine, event: ev.LedgerCreated, now: float) -> None:
-    """Entry 0 says whose it is; then the window is open."""
+    """Entry 0 says whose it is (where Pulsar's reader would not stumble over it); then the window is open."""
     w = m.writer
     if w.phase is not WriterPhase.CREATING or event.token != w.token:
         m.emit(fx.DeleteLedgers((event.ledger,)))  # ours, never sent in any footer write
@@ -91,7 +99,8 @@ def on_created(m: CursorMachine, event: ev.LedgerCreated, now: float) -> None:
     w.phase, w.trouble = WriterPhase.OPEN, ""
     w.current = OpenLedger(event.ledger, now)
     m.waiting_for = ""
-    flushing.append(m, OpenRecord(m.name.canonical, m.epoch, m.generation, m.writer_id))
+    if m.state_writer is None:
+        flushing.append(m, OpenRecord(m.name.canonical, m.epoch, m.generation, m.writer_id))
 
 
 def on_create_failed(m: CursorMachine, event: ev.LedgerCreateFailed, now: float) -> None:
@@ -111,19 +120,29 @@ def _back_off(m: CursorMachine, now: float) -> None:
 
 
 def _name(m: CursorMachine, ledger: OpenLedger) -> None:
+    if m.state_writer is not None:
+        # its first state was taken from all that is known: nothing of what was named before it is needed any more
+        alone = (ChainLedger(ledger.ledger, format=FORMAT_PULSAR),)
+        m.propose(m.footer(base=EmptyBase(m.acks.mark_delete), chain=alone, previous=None), Purpose.NAME_LEDGER)
+        return
     dropped = {c.ledger for c in m.chain if is_hollow(m, c)}
     chain = (*(c for c in m.chain if c.ledger not in dropped), ChainLedger(ledger.ledger))
     m.propose(m.footer(chain=chain), Purpose.NAME_LEDGER)
 
 
 def is_hollow(m: CursorMachine, item: ChainLedger) -> bool:
-    """Only the open record, or nothing: it need not be read again."""
-    return item.last_entry is not None and item.last_entry <= 0 and not (isinstance(m.base, SnapshotBase) and m.base.ledger == item.ledger)
+    """Only the open record, or nothing: it need not be read again. A ledger of whole states was named for what is in it."""
+    return (
+        item.format != FORMAT_PULSAR
+        and item.last_entry is not None
+        and item.last_entry <= 0
+        and not (isinstance(m.base, SnapshotBase) and m.base.ledger == item.ledger)
+    )
 
 
 def named(m: CursorMachine, done: Committed, now: float) -> None:
     """The footer leads to the ledger: what it acknowledged is durable."""
-    m.chain = done.after.chain
+    m.base, m.chain, m.previous = done.after.base, done.after.chain, done.after.previous
     ledger = m.writer.current
     if ledger is not None and any(c.ledger == ledger.ledger for c in m.chain):
         ledger.named = True
@@ -135,7 +154,10 @@ def named(m: CursorMachine, done: Committed, now: float) -> None:
 def _is_full(m: CursorMachine, ledger: OpenLedger, now: float) -> bool:
     if not ledger.named or m.snapshot is not None or m.closing or m.deleting or m.resets:
         return False
-    aged = now - ledger.opened_at_s >= m.limits.ledger_age_max_s and ledger.next_entry > 1
+    if not whole_states.is_between_states(m):
+        return False
+    only_opened = 1 if m.state_writer is None else 0
+    aged = now - ledger.opened_at_s >= m.limits.ledger_age_max_s and ledger.next_entry > only_opened
     return ledger.stored_bytes >= m.limits.ledger_bytes_max or aged
 
 
@@ -150,7 +172,7 @@ def _drained(m: CursorMachine) -> None:
     assert w.current is not None
     if w.current.in_flight or m.commit.outstanding is not None:
         return
-    if not w.current.named:
+    if not w.current.named and w.current.first_acked:
         _name(m, w.current)
         return
     w.phase, w.token = WriterPhase.ENDING, m.token()

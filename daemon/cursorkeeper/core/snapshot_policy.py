@@ -32,11 +32,16 @@ class ReplayCost:
         return self.records * SECONDS_PER_RECORD + self.acks * SECONDS_PER_ACK
 
 
-def snapshot_reason(limits: Limits, cost: ReplayCost, *, chain_ledgers: int, now_s: float, jitter: float) -> str | None:
-    """Why a snapshot should start now, or None. `jitter` in [-0.1, 0.1] spreads the cursors of a daemon."""
+def snapshot_reason(
+    limits: Limits, cost: ReplayCost, *, chain_ledgers: int, now_s: float, jitter: float, foreign: bool = False
+) -> str | None:
+    """Why a snapshot should start now, or None. `jitter` in [-0.1, 0.1] spreads the cursors of a daemon. `foreign`: the footer
+    names something that is not in the native form: one snapshot makes it the fall-back, the next one drops it."""
     if now_s < cost.snapshot_at_s + limits.snapshot_interval_min_s:  # as the wake-up time was computed
         return None
     scale = 1.0 + jitter
+    if foreign:
+        return "format"
     if chain_ledgers >= limits.chain_ledgers_max:
         return "chain"
     if cost.records == 0:

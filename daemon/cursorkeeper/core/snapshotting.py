@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import flushing, rolling
+from cursorkeeper.core import flushing, rolling, whole_states
 from cursorkeeper.core.checksums import combined
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.footer import ChainLedger, Previous, SnapshotBase
@@ -108,7 +108,7 @@ def drive(m: CursorMachine, now: float) -> None:
 
 
 def _may_start(m: CursorMachine) -> bool:
-    if m.snapshot is not None or m.state not in LIVE or m.closing or m.deleting or m.resets:
+    if m.snapshot is not None or m.state not in LIVE or m.closing or m.deleting or m.resets or m.state_writer is not None:
         return False
     # the writer's own words, not ROLLING: the state follows them at the end of an event, and there may be no next one soon
     return m.writer.phase in (WriterPhase.OPEN, WriterPhase.IDLE) and (m.writer.current is None or m.writer.current.named)
@@ -117,14 +117,17 @@ def _may_start(m: CursorMachine) -> bool:
 def _maybe_start(m: CursorMachine, now: float) -> None:
     if not _may_start(m):
         return
-    reason = snapshot_reason(m.limits, m.cost, chain_ledgers=len(m.chain), now_s=now, jitter=m.jitter)
+    foreign = whole_states.is_foreign(m)
+    reason = snapshot_reason(m.limits, m.cost, chain_ledgers=len(m.chain), now_s=now, jitter=m.jitter, foreign=foreign)
     if reason is not None:
         start(m, reason, now)
 
 
 def start_at_s(m: CursorMachine) -> float | None:
-    """When to look again, if acks wait for a snapshot that shortens the chain; the cost rule itself can wait for an event."""
-    if len(m.chain) < m.limits.chain_ledgers_hard_max or m.progress.is_clear or not _may_start(m):
+    """When to look again, if acks wait for a snapshot that shortens the chain, or the form is to change; the cost rule itself
+    can wait for an event."""
+    waiting = len(m.chain) >= m.limits.chain_ledgers_hard_max and not m.progress.is_clear
+    if not (waiting or whole_states.is_foreign(m)) or not _may_start(m):
         return None
     return m.cost.snapshot_at_s + m.limits.snapshot_interval_min_s
 

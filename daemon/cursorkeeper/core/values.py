@@ -152,6 +152,13 @@ class OpenRecord:
     writer: str
 
 
+@dataclass(frozen=True, slots=True)
+class RawEntry:
+    """One BookKeeper entry as it is: part of a whole state that something else has encoded."""
+
+    payload: bytes
+
+
 RecordBody = Delta | Segment | SnapshotEnd | OpenRecord
 
 

@@ -9,7 +9,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from cursorkeeper.core.values import Delta
+from cursorkeeper.core.footer import Truncation
+from cursorkeeper.core.joining import NOTHING
+from cursorkeeper.core.values import Delta, RawEntry
 
 
 class WriterPhase(Enum):
@@ -30,9 +32,21 @@ class WriterPhase(Enum):
     """Close or recovery is on its way."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One entry that was taken. `delta`: what is new in the record, to be put back should the ledger fail; `body`: what is
+    written for it, the delta itself or a part of the whole state. Only the last entry of a record carries its number."""
+
+    record: int | None
+    body: Delta | RawEntry
+    delta: Delta = NOTHING
+    truncated: Truncation | None = None
+
+
 @dataclass(slots=True)
 class Sent:
-    """One entry that was sent. `record` is its number in `Progress`; None for snapshot parts and the open record."""
+    """One entry that was sent. `record` is its number in `Progress`; None for snapshot parts, the open record, and all but
+    the last entry of a whole state."""
 
     entry: int
     record: int | None
@@ -50,6 +64,7 @@ class OpenLedger:
     named: bool = False
     """The committed footer names it."""
     first_acked: bool = False
+    """What a reader needs first is acknowledged: the open record, or a whole state. Before that it is not named."""
     in_flight: deque[Sent] = field(default_factory=deque)
     acked_record: int | None = None
     """Newest record acknowledged here; durable only if `named`."""
@@ -69,10 +84,10 @@ class LedgerWriter:
     """The ledger is gone although the footer named it: the footer is read after a sync before anything is said."""
     trouble: str = ""
     """Why the last attempt failed; empty when all is well."""
-    outbox: deque[tuple[int, Delta]] = field(default_factory=deque)
-    """Records that were taken and not sent yet: (record number, delta)."""
-    unconfirmed: dict[int, Delta] = field(default_factory=dict)
-    """Record number -> delta, of every record sent to the current ledger that is not durable."""
+    outbox: deque[Outgoing] = field(default_factory=deque)
+    """Entries that were taken and not sent yet."""
+    unconfirmed: dict[int, Outgoing] = field(default_factory=dict)
+    """By record number: every record sent to the current ledger that is not durable."""
 
     @property
     def in_flight(self) -> int:
@@ -84,9 +99,14 @@ class LedgerWriter:
         """Entries may be appended."""
         return self.phase is WriterPhase.OPEN
 
+    @property
+    def is_truncated(self) -> bool:
+        """A part of the whole was taken and is not durable yet."""
+        return any(o.truncated is not None for o in (*self.outbox, *self.unconfirmed.values()))
+
     def put_back(self) -> list[Delta]:
         """Everything that is not durable, to be written again elsewhere."""
-        deltas = [self.unconfirmed[n] for n in sorted(self.unconfirmed)] + [d for _, d in self.outbox]
+        deltas = [self.unconfirmed[n].delta for n in sorted(self.unconfirmed)] + [o.delta for o in self.outbox]
         self.unconfirmed.clear()
         self.outbox.clear()
         return deltas

@@ -18,6 +18,7 @@ from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewE
 from cursorkeeper.core.footer import (
     FOOTER_VERSION,
     FORMAT_NATIVE,
+    FORMAT_PULSAR,
     Base,
     ChainLedger,
     EmptyBase,
@@ -26,18 +27,25 @@ from cursorkeeper.core.footer import (
     FooterState,
     InlineBase,
     Previous,
+    PulsarBase,
     SnapshotBase,
     Stats,
+    Truncation,
 )
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
-from cursorkeeper.core.values import Record, Segment
+from cursorkeeper.core.values import CursorProperties, Record, Segment, Stamp
 from cursorkeeper.format import record
+from cursorkeeper.format.pulsar import cursor_info
+from cursorkeeper.format.pulsar.values import PositionInfo
 from google_crc32c import value as crc32c
 
 FOOTER_BYTES_MAX: Final = 16 * 1024
 """Without inline states, which have their own limit."""
 
+PULSAR_BYTES_MAX: Final = 4 << 20
+"""Of an inline state in Pulsar's form, expanded; writers stay below `inline_state_max_bytes`."""
+_FORMATS: Final = (FORMAT_NATIVE, FORMAT_PULSAR)
 _TAIL: Final = b',"crc32c"'
 _TAIL_FORM: Final = re.compile(rb',"crc32c":"([0-9a-f]{8})"}')
 _CRC_HEX: Final = re.compile("[0-9a-f]{8}")
@@ -47,7 +55,7 @@ _STATS: Final = (
 )  # fmt: skip
 _KNOWN: Final = frozenset({
     "version", "format", "cursor", "topic", "subscription", "state", "epoch", "writer", "write", "generation",
-    "markDelete", "base", "chain", "previous", "damaged", "stats", "crc32c",
+    "markDelete", "base", "chain", "previous", "damaged", "stats", "cursorProperties", "truncated", "crc32c",
 })  # fmt: skip
 
 Json = Mapping[str, Any]
@@ -80,13 +88,18 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
     }  # fmt: skip
     if footer.damaged:
         body["damaged"] = [list(address) for address in footer.damaged]
+    if footer.cursor_properties is not None:
+        stamp, values = footer.cursor_properties.stamp, footer.cursor_properties.values
+        body["cursorProperties"] = {"stamp": list(stamp), "values": {key: values[key] for key in sorted(values)}}
+    if footer.truncated is not None:
+        body["truncated"] = footer.truncated.as_fields()
     for key in sorted(footer.extra):
         if key in _KNOWN:
             raise ValueError(f"{key!r} is a member of the footer and cannot be kept as an unknown one")
         body[key] = json.loads(json.dumps(footer.extra[key], sort_keys=True))
     raw = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()[:-1]
     data = raw + _TAIL + b':"%08x"}' % crc32c(raw)
-    size = len(data) - _inline_bytes(body)
+    size = len(data) - _inline_bytes(body) - len(json.dumps(body.get("cursorProperties", "")))
     if size > FOOTER_BYTES_MAX:
         raise RefusedError(
             Refusal.TOO_LARGE, name.display,
@@ -118,7 +131,7 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
     if expected is not None and name != expected:
         raise DamageError(f"this is the footer of {name}, not of {expected}")
     previous = body.get("previous")
-    return Footer(
+    footer = Footer(
         topic=topic,
         subscription=subscription,
         state=_state(_text(body, "state")),
@@ -132,10 +145,14 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
         previous=None if previous is None else _previous(_object(body, "previous"), name),
         damaged=_addresses(body.get("damaged", []), "damaged"),
         stats=Stats(**{attribute: _number(_object(body, "stats"), key) for key, attribute in _STATS}),
-        format=_text(body, "format"),
+        cursor_properties=_properties(_object(body, "cursorProperties")) if "cursorProperties" in body else None,
+        truncated=_truncation(_object(body, "truncated")) if "truncated" in body else None,
         version=_number(body, "version"),
         extra={key: value for key, value in body.items() if key not in _KNOWN},
     )
+    if footer.format != body["format"]:
+        raise DamageError(f"format {body['format']!r}, but what it names is {footer.format!r}")
+    return footer
 
 
 # --- checks before anything is believed -----------------------------------------------------------------------------
@@ -161,8 +178,8 @@ def _check_version(body: Json) -> None:
         raise TooNewError(f"version {version}, this program reads up to {FOOTER_VERSION}: upgrade it first")
     if version != FOOTER_VERSION:
         raise DamageError(f"unknown version {version}")
-    if _text(body, "format") != FORMAT_NATIVE:
-        raise TooNewError(f"format {body['format']!r}, this program reads {FORMAT_NATIVE!r}: upgrade it first")
+    if _text(body, "format") not in _FORMATS:
+        raise TooNewError(f"format {body['format']!r}, this program reads {', '.join(map(repr, _FORMATS))}: upgrade it first")
 
 
 def _check_crc(data: bytes) -> None:
@@ -184,6 +201,8 @@ def _base_json(base: Base, name: CursorName, settings: record.EncodeSettings) ->
     if isinstance(base, InlineBase):
         entry = record.encode(Record(name.record_hash, base.epoch, base.generation, base.sequence, base.state), settings)
         return {"inline": b64encode(entry).decode()}
+    if isinstance(base, PulsarBase):
+        return {"pulsar": {"managedCursorInfo": b64encode(base.info).decode(), "epoch": base.epoch}}
     return {
         "snapshot": {
             "ledger": base.ledger, "firstEntry": base.first_entry, "lastEntry": base.last_entry,
@@ -194,7 +213,7 @@ def _base_json(base: Base, name: CursorName, settings: record.EncodeSettings) ->
 
 def _inline_bytes(body: Json) -> int:
     bases = [body["base"], body["previous"]["base"]] if body["previous"] else [body["base"]]
-    return sum(len(base.get("inline", "")) for base in bases)
+    return sum(len(base.get("inline", "")) + len(base.get("pulsar", {}).get("managedCursorInfo", "")) for base in bases)
 
 
 def _base(body: Json, name: CursorName) -> Base:
@@ -204,6 +223,8 @@ def _base(body: Json, name: CursorName) -> Base:
         return EmptyBase(_position(body["empty"], "empty"))
     if "inline" in body:
         return _inline(_text(body, "inline"), name)
+    if "pulsar" in body:
+        return _pulsar(_object(body, "pulsar"))
     if "snapshot" not in body:
         raise DamageError(f"unknown base {next(iter(body))!r}")
     inner = _object(body, "snapshot")
@@ -234,8 +255,38 @@ def _inline(text: str, name: CursorName) -> InlineBase:
     return InlineBase(value.body, value.epoch, value.generation, value.sequence)
 
 
-def _chain_json(chain: Sequence[ChainLedger]) -> list[dict[str, int]]:
-    return [{"ledger": c.ledger} if c.last_entry is None else {"ledger": c.ledger, "lastEntry": c.last_entry} for c in chain]
+def _pulsar(body: Json) -> PulsarBase:
+    try:
+        info = b64decode(_text(body, "managedCursorInfo"), validate=True)
+    except ValueError:
+        raise DamageError("the inline state in Pulsar's form is not base64") from None
+    base = PulsarBase(info, _number(body, "epoch"))
+    pulsar_state(base)  # checked now, so that nobody meets the damage later
+    return base
+
+
+def pulsar_state(base: PulsarBase) -> PositionInfo:
+    """The state inside. Raises DamageError, TooNewError."""
+    try:
+        found = cursor_info.decode(cursor_info.unwrap(base.info, limit_bytes=PULSAR_BYTES_MAX)[0])
+        if not found.is_inline or found.mark_delete is None:
+            raise DamageError("holds no state: it names a cursor ledger, or no mark-delete")
+    except DamageError as error:
+        raise type(error)(f"inline state in Pulsar's form: {error.message}") from None
+    return cursor_info.inline_state(found)
+
+
+def _chain_json(chain: Sequence[ChainLedger]) -> list[dict[str, int | str]]:
+    return [_chain_item_json(item) for item in chain]
+
+
+def _chain_item_json(item: ChainLedger) -> dict[str, int | str]:
+    found: dict[str, int | str] = {"ledger": item.ledger}
+    if item.last_entry is not None:
+        found["lastEntry"] = item.last_entry
+    if item.format != FORMAT_NATIVE:
+        found["format"] = item.format
+    return found
 
 
 def _chain(value: object) -> tuple[ChainLedger, ...]:
@@ -246,12 +297,27 @@ def _chain(value: object) -> tuple[ChainLedger, ...]:
         if not isinstance(item, dict):
             raise DamageError("chain holds something else than ledgers")
         last = item.get("lastEntry")
-        items.append(ChainLedger(_number(item, "ledger"), None if last is None else _number(item, "lastEntry", BEFORE_FIRST)))
+        form = _text(item, "format") if "format" in item else FORMAT_NATIVE
+        if form not in _FORMATS:
+            raise TooNewError(f"a ledger of format {form!r}, this program reads {', '.join(map(repr, _FORMATS))}: upgrade it first")
+        items.append(ChainLedger(_number(item, "ledger"), None if last is None else _number(item, "lastEntry", BEFORE_FIRST), form))
     return tuple(items)
 
 
 def _previous(body: Json, name: CursorName) -> Previous:
     return Previous(_base(_object(body, "base"), name), _chain(body.get("chain")))
+
+
+def _properties(body: Json) -> CursorProperties:
+    stamp, values = body.get("stamp"), _object(body, "values")
+    pair = {str(index): item for index, item in enumerate(stamp)} if isinstance(stamp, list) else {}
+    if len(pair) != 2 or not all(isinstance(value, str) for value in values.values()):
+        raise DamageError("cursorProperties are not a stamp and a map of texts")
+    return CursorProperties(Stamp(_number(pair, "0"), _number(pair, "1")), values)
+
+
+def _truncation(body: Json) -> Truncation:
+    return Truncation(_number(body, "acks"), _number(body, "batches"), _number(body, "properties"), _text(body, "limit"))
 
 
 def _addresses(value: object, name: str) -> tuple[EntryAddress, ...]:

@@ -7,20 +7,31 @@ what may succeed later without end and says what it waits for; "not enough booki
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.checksums import combined
 from cursorkeeper.core.errors import DamageError, TooNewError
-from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, EntryAddress, Footer, InlineBase, SnapshotBase
+from cursorkeeper.core.footer import (
+    Base,
+    ChainLedger,
+    EmptyBase,
+    EntryAddress,
+    Footer,
+    InlineBase,
+    PulsarBase,
+    SnapshotBase,
+    is_pulsar,
+)  # fmt: skip
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
-from cursorkeeper.core.state import AckState
+from cursorkeeper.core.state import AckState, newer
 from cursorkeeper.core.values import Segment, SnapshotEnd
 from cursorkeeper.format import record, replay, snapshot
 from cursorkeeper.format.record import Kind
+from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
@@ -54,6 +65,11 @@ class Replayed:
     bars_fallback: bool = False
     damage: list[str] = field(default_factory=list)
     skipped: list[EntryAddress] = field(default_factory=list)
+    unfinished: list[EntryAddress] = field(default_factory=list)
+
+
+class Distrusted(bytes):
+    """Stands for an entry of which BookKeeper has no copy it trusts."""
 
 
 class ChainReader:
@@ -104,6 +120,7 @@ class ChainReader:
             done.delta_records,
             done.delta_acks,
             tuple(sorted(set(done.skipped))),
+            tuple(sorted(set(done.unfinished))),
         )
 
     async def _replay(self, footer: Footer, base: Base, chain: Sequence[ChainLedger]) -> Replayed:
@@ -113,6 +130,9 @@ class ChainReader:
             self._skippable.add((base.ledger, base.last_entry))
             listed = await self._read_end(footer, base, out)
         for item in chain:
+            if is_pulsar(item):
+                await self._read_states(footer, item, out)
+                continue
             mine = base if isinstance(base, SnapshotBase) and base.ledger == item.ledger else None
             await self._read_ledger(footer, item, mine, listed if mine else {}, out)
         out.state.settle()
@@ -142,7 +162,42 @@ class ChainReader:
         self._skippable |= {(base.ledger, e) for e in end.segment_entries}
         return {entry: at for at, entry in enumerate(end.segment_entries)}
 
-    # ---- one ledger
+    # ---- one ledger of whole states
+
+    async def _read_states(self, footer: Footer, item: ChainLedger, out: Replayed) -> None:
+        place = f"ledger {item.ledger}"
+        if item.last_entry is None:
+            raise DamageError("was not recovered before it was read", place)
+
+        async def entries(first: int, last: int) -> list[bytes]:
+            found = await self._entries(item.ledger, first, last)
+            bad = [first + at for at, payload in enumerate(found) if isinstance(payload, Distrusted)]
+            if bad:
+                raise DamageError("BookKeeper has no copy that it trusts", f"{place} entry {bad[0]}")
+            return found
+
+        try:
+            written = pulsar_ledger.written_by(await self._metadata(item.ledger), self._name)
+            pulsar_ledger.check_owner(written, footer)
+            found = await pulsar_ledger.read_newest(item.last_entry, written, entries)
+        except DamageError as e:
+            raise (e if e.place else e.at(place)) from None
+        out.unfinished += [EntryAddress(item.ledger, skipped.entry) for skipped in found.skipped]
+        out.state.join_delta(pulsar_ledger.delta_of(found.info, written.epoch))
+
+    async def _metadata(self, ledger: int) -> Mapping[str, bytes]:
+        delay = RETRY_MIN_S
+        while True:
+            try:
+                return (await self._ledgers.metadata(ledger)).custom_metadata
+            except bk.NoSuchLedger as e:
+                raise LedgerMissing(ledger) from e
+            except bk.GatewayError as e:
+                self._on_waiting(f"BookKeeper: metadata of ledger {ledger}: {e}")
+                await asyncio.sleep(delay)
+                delay = min(RETRY_MAX_S, delay * 2)
+
+    # ---- one ledger of records
 
     async def _read_ledger(
         self, footer: Footer, item: ChainLedger, base: SnapshotBase | None, listed: dict[int, int], out: Replayed
@@ -261,8 +316,8 @@ class ChainReader:
         return found
 
     async def _chunks(self, ledger: int, first: int, last: int) -> AsyncIterator[Sequence[bytes]]:
-        """Entries first..last as far as the ledger goes. One that BookKeeper itself does not trust comes as empty bytes: no
-        record is empty, so it counts as damaged."""
+        """Entries first..last as far as the ledger goes. One that BookKeeper itself does not trust comes as `Distrusted`: empty
+        bytes, and as no record is empty it counts as damaged."""
         delay = RETRY_MIN_S
         at = first
         alone = False
@@ -292,17 +347,18 @@ class ChainReader:
                 elif at < last and not alone:
                     alone = True
                 else:
-                    yield (b"",)
+                    yield (Distrusted(),)
                     at += 1
                     alone = False
 
 
 def _base_state(base: Base, footer: Footer) -> AckState:
-    if isinstance(base, EmptyBase):
-        return AckState(base.mark_delete)
-    state = AckState(FIRST)
+    state = AckState(base.mark_delete if isinstance(base, EmptyBase) else FIRST)
     if isinstance(base, InlineBase):
         state.join_segment(base.state)
+    elif isinstance(base, PulsarBase):
+        state.join_delta(pulsar_ledger.delta_of_base(base))
+    state.cursor_properties = newer(state.cursor_properties, footer.cursor_properties)
     return state
 
 

@@ -21,6 +21,7 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.core.table import LIVE, OPENING, State
+from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy
@@ -54,7 +55,8 @@ DEFAULT_POLICY = LedgerPolicy()
 
 
 class Keeper:
-    """See the module. `identity` goes into every footer; `rng` makes nonces and jitter."""
+    """See the module. `identity` goes into every footer; `rng` makes nonces and jitter; `state_writer`: cursors are written in
+    its format, None: natively."""
 
     def __init__(
         self,
@@ -69,16 +71,28 @@ class Keeper:
         identity: str = "keeper",
         rng: random.Random | None = None,
         root: str = ROOT,
+        state_writer: StateWriter | None = None,
     ) -> None:
         self.limits, self.keeper_limits, self.identity = limits, keeper_limits, identity
         self.rng = rng or random.Random()
         self.telemetry = telemetry
         self.ledgers = ledgers
+        self.state_writer = state_writer
         encoding = encode or EncodeSettings(max_entry_bytes=limits.max_entry_bytes)
         self.footers = FooterStore(zookeeper, encoding, root=root)
         loop = asyncio.get_running_loop()
         self._services = Services(
-            ledgers, self.footers, policy, encoding, telemetry, loop.time, self._spawn, self._append_sent, self._append_answered, self._fail
+            ledgers,
+            self.footers,
+            policy,
+            encoding,
+            telemetry,
+            loop.time,
+            self._spawn,
+            self._append_sent,
+            self._append_answered,
+            self._fail,
+            self._open_again,
         )
         self.policy = policy
         self.cursors: dict[CursorName, CursorRunner] = {}
@@ -182,7 +196,7 @@ class Keeper:
             raise RefusedError(
                 Refusal.UNAVAILABLE, name.display, "an internal error stopped this cursor", "open it again; report this with the log"
             )
-        runner.attach(attach, listener, request.layout)
+        runner.attach(attach, listener, request)
 
     def _check_draining(self, name: CursorName) -> None:
         if self.draining:
@@ -202,7 +216,13 @@ class Keeper:
             )
         if runner.machine.state in OPENING:
             runner.machine.opening.allow(create=request.create, takeover=request.takeover)
-        runner.attach(attach, listener, request.layout)
+        runner.attach(attach, listener, request)
+
+    def _open_again(self, runner: CursorRunner, attach: int, listener: Listener) -> None:
+        """The cursor ends only to be read again for this handle."""
+        self._waiting_to_open.add(attach)
+        request = runner.request
+        runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
 
     def detach(self, name: CursorName, attach: int) -> None:
         """The handle is gone, also if it was still waiting for its turn to open."""
@@ -236,7 +256,7 @@ class Keeper:
 
     def _new(self, name: CursorName) -> CursorRunner:
         writer = f"{self.identity}/{self.rng.getrandbits(64):016x}"
-        machine = CursorMachine(name, self.limits, writer, jitter=self.rng.uniform(-0.1, 0.1))
+        machine = CursorMachine(name, self.limits, writer, jitter=self.rng.uniform(-0.1, 0.1), state_writer=self.state_writer)
         runner = CursorRunner(machine, self._services, self._changed)
         self.cursors[name] = runner
         return runner
@@ -321,6 +341,11 @@ class Keeper:
     def appends_in_flight(self) -> int:
         """Over all cursors."""
         return self.keeper_limits.appends_in_flight_max - self._room
+
+    @property
+    def flush_interval_ms(self) -> int:
+        """The longest wait of an ack before it is sent, when nothing is in the way."""
+        return self.limits.flush_interval_ms if self.state_writer is None else self.limits.whole_state_interval_ms
 
     @property
     def oldest_unconfirmed_s(self) -> float:

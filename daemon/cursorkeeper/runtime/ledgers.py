@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from cursorkeeper.core.footer import FORMAT_NATIVE
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerStore
@@ -34,17 +37,27 @@ class LedgerPolicy:
         return LedgerSpec(self.ack_quorum, self.ack_quorum, self.ack_quorum, self.digest, self.password)
 
 
-def custom_metadata(name: CursorName, epoch: int, generation: int, writer: str, deployment: str) -> dict[str, bytes]:
+def custom_metadata(
+    name: CursorName,
+    epoch: int,
+    generation: int,
+    writer: str,
+    deployment: str,
+    *,
+    form: str = FORMAT_NATIVE,
+    more: Mapping[str, bytes] = MappingProxyType({}),
+) -> dict[str, bytes]:
     """What every cursor ledger says of itself; `repair` and garbage collection read it. `deployment`: the id of the root
-    whose footers may name the ledger (`FooterStore.deployment`)."""
+    whose footers may name the ledger (`FooterStore.deployment`). `form`: how its entries are read; `more`: what else a reader needs."""
     return {
         "application": APPLICATION,
         "deployment": deployment.encode(),
         "cursor": name.canonical.encode(),
         "epoch": str(epoch).encode(),
         "generation": str(generation).encode(),
-        "format": b"native",
+        "format": form.encode(),
         "writer": writer.encode(),
+        **more,
     }
 
 

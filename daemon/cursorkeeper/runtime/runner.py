@@ -16,7 +16,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import State
-from cursorkeeper.core.values import Delta, OpenRecord, Segment, SnapshotEnd
+from cursorkeeper.core.values import Delta, OpenRecord, RawEntry, Segment, SnapshotEnd
 from cursorkeeper.format import record
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import ledgers as ledger_calls
@@ -31,7 +31,7 @@ from cursorkeeper_clients.zookeeper.values import WatchFired
 
 P = ParamSpec("P")
 
-KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open"}
+KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open", RawEntry: "state"}
 
 
 class Telemetry(Protocol):
@@ -63,6 +63,8 @@ class Services:
     """An append was answered: the place is free again."""
     failed: Callable[[CursorRunner, BaseException], None]
     """A bug: this cursor cannot go on."""
+    reopen: Callable[[CursorRunner, int, Listener], None]
+    """A handle wants the cursor that ends now: open it again for it."""
 
 
 class CursorRunner:
@@ -73,6 +75,8 @@ class CursorRunner:
         self.listeners: dict[int, Listener] = {}
         self.handle: int | None = None
         """The attachment that is live or waits for the state."""
+        self.request = ev.Open()
+        """What that attachment asked for."""
         self.detached_at: float | None = services.clock()
         self.shrunk_ledger = False
         self.waiting_for = ""
@@ -91,15 +95,16 @@ class CursorRunner:
 
     # ---- handles
 
-    def attach(self, attach: int, listener: Listener, layout: tuple[Any, ...] = ()) -> None:
+    def attach(self, attach: int, listener: Listener, request: ev.Open) -> None:
         """A source wants this cursor; an earlier handle is told that it was taken over."""
+        self.request = request
         if self.handle is not None and self.handle != attach:
             old = self.listeners.pop(self.handle, None)
             if old is not None:
                 old.on_deposed(self.machine.epoch)
         self.listeners[attach] = listener
         self.handle, self.detached_at = attach, None
-        self.dispatch(ev.Attach(attach, layout))
+        self.dispatch(ev.Attach(attach, request.layout))
 
     def detach(self, attach: int) -> None:
         """The handle is gone; the cursor stays until `detached_cursor_max_ms`."""
@@ -145,8 +150,7 @@ class CursorRunner:
             case fx.CloseLedger():
                 self._spawn(self._end, effect.token, effect.ledger, fence=False)
             case fx.ReadChain():
-                reader = ChainReader(self.name, self._services.ledgers, self._wait_for)
-                self._spawn(reader.read, effect.token, effect.footer)
+                self._spawn(self._read_chain, effect)
             case fx.DeleteLedgers():
                 for ledger in effect.ledgers:
                     self._services.spawn(self._delete(ledger))
@@ -171,6 +175,8 @@ class CursorRunner:
                 for listener in self._all():
                     listener.on_refused(effect.code, effect.message, effect.remedy)
                 self.listeners.clear()
+            case fx.Report():
+                self._services.telemetry.log(effect.event, cursor=str(self.name), **effect.fields)
             case fx.Pause():
                 self._services.telemetry.log("paused", cursor=str(self.name), waiting_for=effect.reason)
                 for listener in self._all():
@@ -180,16 +186,19 @@ class CursorRunner:
                 for listener in self._all():
                     listener.on_resume()
             case fx.Ended():
-                self._end_all(effect.epoch)
+                self._end_all(effect)
             case _:
                 raise AssertionError(f"nobody does {effect}")
 
-    def _end_all(self, epoch: int) -> None:
+    def _end_all(self, effect: fx.Ended) -> None:
         state = self.machine.state
+        waiting = self.listeners.pop(effect.reopen, None) if effect.reopen is not None else None
+        if waiting is not None and effect.reopen is not None:
+            self._services.reopen(self, effect.reopen, waiting)
         self._services.telemetry.log("cursor ended", cursor=str(self.name), state=str(state), epoch=self.machine.epoch)
         for listener in self._all():
             if state is State.DEPOSED:
-                listener.on_deposed(epoch)
+                listener.on_deposed(effect.epoch)
             elif state is State.DELETED:
                 listener.on_deleted()
             elif state is State.CLOSED:
@@ -227,10 +236,14 @@ class CursorRunner:
 
     def _append(self, effect: fx.Append) -> None:
         started = self._services.clock()
-        data = record.encode(effect.record, self._services.encode)
+        crc = 0
+        if isinstance(effect.record, RawEntry):
+            data, kind = effect.record.payload, KINDS[RawEntry]
+        else:
+            data, kind = record.encode(effect.record, self._services.encode), KINDS[type(effect.record.body)]
+            crc = int.from_bytes(data[record.CRC_AT : record.CRC_AT + 4], "little")
         self._services.sent()
-        kind = KINDS[type(effect.record.body)]
-        size, crc = len(data), int.from_bytes(data[record.CRC_AT : record.CRC_AT + 4], "little")
+        size = len(data)
         try:
             future = self._services.ledgers.append(effect.ledger, effect.entry, data)
         except bk.GatewayError as e:
@@ -262,10 +275,20 @@ class CursorRunner:
             self._services.appended()
         self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason))
 
+    async def _read_chain(self, effect: fx.ReadChain) -> ev.Event:
+        found = await ChainReader(self.name, self._services.ledgers, self._wait_for).read(effect.token, effect.footer)
+        if isinstance(found, ev.ChainRead) and found.unfinished:
+            # of a flush that was cut off: nothing of it was ever confirmed
+            first, count = found.unfinished[0], len(found.unfinished)
+            self._services.telemetry.log("unfinished state", cursor=str(self.name), ledger=first.ledger, entry=first.entry, entries=count)
+        return found
+
     async def _create(self, effect: fx.CreateLedger) -> ev.Event:
         try:
             deployment = await self._services.footers.deployment()
-            metadata = ledger_calls.custom_metadata(self.name, effect.epoch, effect.generation, self.machine.writer_id, deployment)
+            metadata = ledger_calls.custom_metadata(
+                self.name, effect.epoch, effect.generation, self.machine.writer_id, deployment, form=effect.format, more=effect.metadata
+            )
             ledger, self.shrunk_ledger = await ledger_calls.create(self._services.ledgers, self._services.policy, metadata)
         except (bk.GatewayError, zk.ZooKeeperError) as e:
             return ev.LedgerCreateFailed(effect.token, str(e))

@@ -31,7 +31,7 @@ class Outbox:
         self._messages_max, self._on_overflow = messages_max, on_overflow
         self._items: deque[pb.KeeperMessage | tuple[int, Iterator[pb.KeeperMessage]] | tuple[str, int]] = deque()
         self._states: dict[int, Iterator[pb.KeeperMessage]] = {}
-        self._durable: dict[int, int] = {}
+        self._durable: dict[int, tuple[int, int]] = {}
         self._credit: dict[int, int] = {}
         self._wake = asyncio.Event()
         self._closed = False
@@ -50,11 +50,11 @@ class Outbox:
         """The handle has ended: the rest of its state is not made any more."""
         self._states.pop(handle, None)
 
-    def put_durable(self, handle: int, seq: int) -> None:
-        """Cumulative."""
+    def put_durable(self, handle: int, seq: int, truncated_acks: int = 0) -> None:
+        """Cumulative; the newest number of what is left out counts."""
         if handle not in self._durable:
             self._add(("durable", handle))
-        self._durable[handle] = seq
+        self._durable[handle] = (seq, truncated_acks)
 
     def put_credit(self, handle: int, granted: int) -> None:
         """Cumulative."""
@@ -104,7 +104,8 @@ class Outbox:
         assert isinstance(second, int)
         self._items.popleft()
         if first == "durable":
-            return pb.KeeperMessage(durable=pb.Durable(handle=second, seq=self._durable.pop(second)))
+            seq, truncated = self._durable.pop(second)
+            return pb.KeeperMessage(durable=pb.Durable(handle=second, seq=seq, truncated_acks=truncated))
         return pb.KeeperMessage(credit=pb.Credit(handle=second, granted_bytes=self._credit.pop(second)))
 
     def _pop_state(self, handle: int) -> pb.KeeperMessage | None:

@@ -40,6 +40,7 @@ class Handle:
         self.credit = Credit(session.pool)
         self.outstanding = Outstanding(name.display)
         self.live = False
+        self.confirmed = 0
 
     def _send(self, **message: object) -> None:
         self.session.outbox.put(pb.KeeperMessage(**message))  # type: ignore[arg-type]
@@ -47,8 +48,8 @@ class Handle:
     def on_state(self, machine: CursorMachine) -> None:
         """Opened, state, first credit."""
         self.session.outbox.put_state(self.handle, self._state(machine))
-        if machine.paused:
-            self.on_pause(machine.waiting_for)
+        if machine.pause_reason:
+            self.on_pause(machine.pause_reason)
 
     def _state(self, machine: CursorMachine) -> Iterator[pb.KeeperMessage]:
         """The handle is live from StateEnd on: until then its source cannot know what it may send."""
@@ -59,8 +60,10 @@ class Handle:
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
         """Durable, and credit back."""
-        self.outstanding.confirm(confirm.seq)
-        self.session.outbox.put_durable(self.handle, confirm.seq)
+        if confirm.seq > self.confirmed:
+            self.confirmed = confirm.seq
+            self.outstanding.confirm(confirm.seq)
+            self.session.outbox.put_durable(self.handle, confirm.seq, confirm.truncated_acks)
         granted = self.credit.release(confirm.released_bytes)
         if granted is not None:
             self.session.outbox.put_credit(self.handle, granted)

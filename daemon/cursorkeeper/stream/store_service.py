@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+from cursorkeeper.core.footer import FORMAT_NATIVE
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import OPENING
 from cursorkeeper.runtime.keeper import Keeper
@@ -35,6 +36,11 @@ def info_of(runner: CursorRunner) -> pb.CursorInfo:
         appends_in_flight=machine.writer.in_flight,
         chain_ledgers=len(machine.chain),
         waiting_for=machine.waiting_for,
+        format=FORMAT_NATIVE if machine.state_writer is None else machine.state_writer.format,
+        cursor_metadata_size_in_memory_bytes=machine.metadata_bytes,
+        truncated_acks=machine.truncated_acks,
+        paused_for=machine.paused_for,
+        flush_interval_ms=machine.flush_interval_ms,
     )
 
 

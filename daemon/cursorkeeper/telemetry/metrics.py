@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 _SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16)
 _BYTES = tuple(float(64 * 2 ** (step / 2)) for step in range(29))
 """64 B to 1 MiB in steps of 1.41."""
-_WARN = ("paused", "cursor refused", "handle refused", "bug", "ledger left", "ledger not deleted")
+_WARN = (
+    "paused", "cursor refused", "handle refused", "bug", "ledger left", "ledger not deleted", "state truncated", "state does not fit",
+    "state recovered that was truncated", "unfinished state", "closed without",
+)  # fmt: skip
+SUMMED = (
+    "accepted_acks", "new_acks", "duplicate_acks", "flushes", "snapshots", "rolls", "inline_backstops", "partial_acks_ignored",
+    "limit_crossings", "truncations", "truncated_flushes",
+)  # fmt: skip
 log = structlog.get_logger("cursorkeeper")
 
 
@@ -74,13 +81,16 @@ class _CursorCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         states: dict[str, int] = {}
-        sums = dict.fromkeys(("accepted_acks", "new_acks", "duplicate_acks", "flushes", "snapshots", "rolls", "inline_backstops"), 0)
-        chain_max = paused = 0
+        sums = dict.fromkeys(SUMMED, 0)
+        chain_max = paused = size_sum = size_max = truncated = 0
         for runner in list(self._keeper.cursors.values()):
             machine = runner.machine
             states[str(machine.state)] = states.get(str(machine.state), 0) + 1
             chain_max = max(chain_max, len(machine.chain))
             paused += machine.paused
+            size_sum += machine.metadata_bytes
+            size_max = max(size_max, machine.metadata_bytes)
+            truncated += machine.truncated_acks
             for name in sums:
                 sums[name] += getattr(machine.counters, name)
         cursors = GaugeMetricFamily("cursorkeeper_cursors", "Cursors held, by state.", labels=["state"])
@@ -93,12 +103,23 @@ class _CursorCollector(Collector):
         yield GaugeMetricFamily(
             "cursorkeeper_flush_interval_seconds",
             "The longest wait of an ack before it is sent: with the append, what a crash can cost of acks not confirmed yet.",
-            value=self._keeper.limits.flush_interval_ms / 1000,
+            value=self._keeper.flush_interval_ms / 1000,
         )
         yield GaugeMetricFamily(
             "cursorkeeper_oldest_unconfirmed_seconds",
             "How long the oldest accepted message of all cursors has waited to be durable.",
             value=self._keeper.oldest_unconfirmed_s,
+        )
+        size = GaugeMetricFamily(
+            "cursorkeeper_cursor_metadata_size_in_memory_bytes",
+            "Encoded state of the cursors held, each as of its last flush: the sum, and the largest.",
+            labels=["over"],
+        )
+        size.add_metric(["sum"], size_sum)
+        size.add_metric(["max"], size_max)
+        yield size
+        yield GaugeMetricFamily(
+            "cursorkeeper_truncated_acks", "Acks that the stored states leave out, by the operator's leave.", value=truncated
         )
         for name, value in sums.items():
             yield CounterMetricFamily(f"cursorkeeper_{name}", f"{name.replace('_', ' ')} of the cursors held now.", value=value)

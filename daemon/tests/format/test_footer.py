@@ -141,9 +141,9 @@ def test_the_checksum_must_be_the_last_member() -> None:
         footer.decode(json.dumps({"crc32c": "00000000"} | body, separators=(",", ":")).encode())
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"format": "pulsar"}, {"version": 2, "base": {"tape": 1}}])
+@pytest.mark.parametrize("change", [{"version": 2}, {"format": "parquet"}, {"version": 2, "base": {"tape": 1}}])
 def test_what_is_newer_is_refused_by_name(change: dict[str, object]) -> None:
-    with pytest.raises(TooNewError, match=r"footer: (version 2|format 'pulsar'), this program reads"):
+    with pytest.raises(TooNewError, match=r"footer: (version 2|format 'parquet'), this program reads"):
         footer.decode(sealed(members() | change))
 
 

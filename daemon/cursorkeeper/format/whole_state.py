@@ -1,0 +1,216 @@
+"""Whole states in Pulsar's form: what one flush of a cursor in `format = "pulsar"` is, and which state may be written.
+
+Implements `core.whole_states.StateWriter`. Owns the limits that Pulsar names and their order (see `Limits`), and the one
+policy that leaves something out (PIP-299's priority: the subscription's properties, the producers' last sequence ids, acks;
+the oldest acks are kept), which is off unless the operator turns it on. Does not own the bytes (`format.pulsar`).
+
+Invariant: sizes are known before anything is encoded (`position_info.encoded_bytes`); only whether a compressed state fits
+one entry needs the compressed bytes, and that too is known before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cursorkeeper.core import bitmaps
+from cursorkeeper.core.footer import FORMAT_PULSAR, Truncation
+from cursorkeeper.core.limits import KIB, MIB
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.whole_states import DoesNotFit, Taken
+from cursorkeeper.format.pulsar import chunks, cursor_info, position_info, ranges
+from cursorkeeper.format.pulsar.states import from_ack_state
+from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
+
+BYTES_SETTING: Final = "managedLedgerMaxAckStateInBytesToPersist"
+RANGES_SETTING: Final = "managedLedgerMaxUnackedRangesToPersist"
+MULTIPLE_SETTING: Final = "persistentUnackedRangesWithMultipleEntriesEnabled"
+ENTRY_BYTES_KEY: Final = "entry-bytes-max"
+"""Custom metadata: the slice size of the ledger's writer, so that a reader can tell a slice from damage."""
+STATE_BYTES_MAX: Final = (1 << 31) - 1
+"""PIP-381's footer holds the length as a signed int of 32 bits."""
+_RANGE_BYTES_MIN: Final = 12
+_SLACK_BYTES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class WholeStateSettings:
+    """`max_entry_bytes`: a slice, with `multiple`; `entry_bytes_max`: what one entry may have in BookKeeper. At most one of
+    `state_bytes_max` (the encoded state with the subscription's properties) and `ranges_max` is given: the one that counts."""
+
+    form: Form = Form.LONG_ARRAY
+    multiple: bool = False
+    max_entry_bytes: int = MIB
+    entry_bytes_max: int = 5 * MIB
+    compression: Compression = Compression.NONE
+    state_bytes_max: int | None = 5 * MIB
+    ranges_max: int | None = None
+    truncate: bool = False
+    inline_compression: Compression = Compression.NONE
+    inline_threshold_bytes: int = 16 * KIB
+
+
+class PulsarStateWriter:
+    """See the module."""
+
+    format: Final = FORMAT_PULSAR
+
+    def __init__(self, settings: WholeStateSettings) -> None:
+        self.settings = settings
+        self._ledger_compression = None if settings.compression is Compression.NONE else settings.compression
+
+    @property
+    def ledger_metadata(self) -> Mapping[str, bytes]:
+        """The slice size, and the codec if there is one: without the key, entries are byte for byte Pulsar's own."""
+        found = {ENTRY_BYTES_KEY: str(self.settings.max_entry_bytes).encode()}
+        if self._ledger_compression is not None:
+            found[chunks.COMPRESSION_KEY] = self._ledger_compression.name.encode()
+        return found
+
+    def take(self, state: AckState) -> Taken | DoesNotFit:
+        """The entries of the state, or of the part of it that fits where that is allowed."""
+        info = from_ack_state(state, form=self.settings.form)
+        beside = _properties_bytes(state)
+        size = position_info.encoded_bytes(info, self.settings.form) + beside
+        problem = self._problem(info, size, beside)
+        if not problem:
+            made = self._entries(info, size)
+            if isinstance(made, Taken) or not self.settings.truncate:
+                return made
+            problem = made.reason
+        if not self.settings.truncate:
+            return DoesNotFit(problem, size)
+        part, truncated = self._part(info, beside, problem)
+        made = self._entries(part, size)
+        return replace(made, truncated=truncated) if isinstance(made, Taken) else made
+
+    def inline(self, state: AckState, bytes_max: int) -> bytes | None:
+        """Pulsar's ManagedCursorInfo, with header if it is compressed. Acked entries are ranges there, always."""
+        settings = self.settings
+        info = from_ack_state(state, form=settings.form)
+        beside = _properties_bytes(state)
+        if self._problem(info, position_info.encoded_bytes(info, settings.form) + beside, beside):
+            return None
+        most = bytes_max if settings.inline_compression is Compression.NONE else 64 * bytes_max
+        if ranges.count(info.acked) * _RANGE_BYTES_MIN > most:
+            return None
+        properties = dict(state.cursor_properties.values) if state.cursor_properties is not None else {}
+        whole = ManagedCursorInfo(-1, info.mark_delete, info.acked, info.batches, info.properties, properties)
+        value = cursor_info.wrap(cursor_info.encode(whole), settings.inline_compression, settings.inline_threshold_bytes)
+        return value if len(value) <= bytes_max else None
+
+    # ---- limits
+
+    def _problem(self, info: PositionInfo, size: int, beside: int) -> str:
+        """Why the state may not be written; empty: it may."""
+        settings = self.settings
+        if settings.state_bytes_max is not None and size > settings.state_bytes_max:
+            return (
+                f"the encoded state has {size} bytes ({beside} of them properties of the subscription), "
+                f"{BYTES_SETTING} = {settings.state_bytes_max}: raise it, or let more be acked"
+            )
+        if settings.ranges_max is not None:
+            count = ranges.count(info.acked)
+            if count > settings.ranges_max:
+                said = f"{RANGES_SETTING} = {settings.ranges_max}"
+                return f"the state has {count} ranges of acked entries, {said}: raise it, or let more be acked"
+        if size - beside > STATE_BYTES_MAX:
+            return f"the encoded state has {size - beside} bytes, Pulsar's form holds {STATE_BYTES_MAX}: let more be acked"
+        if not settings.multiple and self._ledger_compression is None and size - beside > settings.entry_bytes_max:
+            return self._too_large_for_one(size - beside)
+        return ""
+
+    def _too_large_for_one(self, size: int) -> str:
+        return (
+            f"the state takes {size} bytes, one BookKeeper entry holds {self.settings.entry_bytes_max}: "
+            f"{MULTIPLE_SETTING} = true writes it as several, or let more be acked"
+        )
+
+    def _entries(self, info: PositionInfo, size: int) -> Taken | DoesNotFit:
+        settings = self.settings
+        raw = position_info.encode(info, settings.form)
+        entries = chunks.entries_of(
+            raw, compression=self._ledger_compression, max_entry_bytes=settings.max_entry_bytes, multiple=settings.multiple
+        )
+        if not settings.multiple and len(entries[0]) > settings.entry_bytes_max:
+            return DoesNotFit(self._too_large_for_one(len(entries[0])), size)
+        return Taken(tuple(entries), size)
+
+    # ---- leaving something out
+
+    def _part(self, info: PositionInfo, beside: int, problem: str) -> tuple[PositionInfo, Truncation]:
+        """As much as fits, by priority; and what that leaves out."""
+        settings = self.settings
+        budget = STATE_BYTES_MAX if settings.state_bytes_max is None else settings.state_bytes_max - beside
+        if not settings.multiple:
+            # compressed or not, it fits: a codec adds less than one byte in a hundred to what it cannot make smaller
+            budget = min(budget, settings.entry_bytes_max - settings.entry_bytes_max // 100 - _SLACK_BYTES)
+        kept = self._kept_properties(info, budget)
+        part = PositionInfo(info.mark_delete, properties=kept)
+        for ledger in sorted({*info.acked, *(key.ledger for key in info.batches)}):
+            whole = self._upto(info, kept, Position(ledger, _last_entry(info, ledger)))
+            if not self._fits(whole, budget):
+                part = self._search(info, kept, ledger, budget, part)
+                break
+            part = whole
+        acks = sum(map(len, info.acked.values())) - sum(map(len, part.acked.values()))
+        limit = f"{RANGES_SETTING}={settings.ranges_max}" if settings.ranges_max is not None else problem.partition(": ")[0]
+        return part, Truncation(acks, len(info.batches) - len(part.batches), len(info.properties) - len(kept), limit)
+
+    def _search(self, info: PositionInfo, kept: Mapping[str, int], ledger: int, budget: int, part: PositionInfo) -> PositionInfo:
+        """The longest part that ends inside the ledger; `part` ends in front of it."""
+        low, high = -1, _last_entry(info, ledger)
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = self._upto(info, kept, Position(ledger, middle))
+            if self._fits(found, budget):
+                low, part = middle, found
+            else:
+                high = middle
+        return part
+
+    def _fits(self, part: PositionInfo, budget: int) -> bool:
+        if self.settings.ranges_max is not None and ranges.count(part.acked) > self.settings.ranges_max:
+            return False
+        return position_info.encoded_bytes(part, self.settings.form) <= budget
+
+    def _upto(self, info: PositionInfo, kept: Mapping[str, int], end: Position) -> PositionInfo:
+        """Everything at or before a position."""
+        acked = {ledger: entries for ledger, entries in info.acked.items() if ledger < end.ledger}
+        own = bitmaps.between(info.acked[end.ledger], 0, end.entry) if end.ledger in info.acked and end.entry >= 0 else None
+        if own:
+            acked[end.ledger] = own
+        batches = {key: missing for key, missing in info.batches.items() if Position(*key) <= end}
+        return PositionInfo(info.mark_delete, acked, batches, kept, form=self.settings.form if acked else None)
+
+    def _kept_properties(self, info: PositionInfo, budget: int) -> Mapping[str, int]:
+        """All of them, or as many as fit, by name."""
+        form = self.settings.form
+        if position_info.encoded_bytes(PositionInfo(info.mark_delete, properties=info.properties), form) <= budget:
+            return info.properties
+        kept: dict[str, int] = {}
+        left = budget - position_info.encoded_bytes(PositionInfo(info.mark_delete), form)
+        for name in sorted(info.properties):
+            alone = PositionInfo(info.mark_delete, properties={name: info.properties[name]})
+            left -= position_info.encoded_bytes(alone, form) - position_info.encoded_bytes(PositionInfo(info.mark_delete), form)
+            if left < 0:
+                break
+            kept[name] = info.properties[name]
+        return kept
+
+
+def _properties_bytes(state: AckState) -> int:
+    """What the subscription's properties take in Pulsar's znode: field 8 of ManagedCursorInfo."""
+    if state.cursor_properties is None or not state.cursor_properties.values:
+        return 0
+    whole = ManagedCursorInfo(-1, cursor_properties=dict(state.cursor_properties.values))
+    return len(cursor_info.encode(whole)) - len(cursor_info.encode(ManagedCursorInfo(-1)))
+
+
+def _last_entry(info: PositionInfo, ledger: int) -> int:
+    """The last entry of a ledger of which the state says something."""
+    acked = info.acked.get(ledger)
+    inside = [key.entry for key in info.batches if key.ledger == ledger]
+    return max([*inside, acked.max() if acked else -1])
