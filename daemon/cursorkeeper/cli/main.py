@@ -28,6 +28,7 @@ LAZY: dict[str, tuple[str, str]] = {
     "assess": ("cursorkeeper.cli.assess:assess", "Say how many acked messages a Pulsar cluster would deliver again."),
     "sizes": ("cursorkeeper.cli.sizes:sizes", "Compute how many bytes an acknowledgement state takes in each encoding."),
     "import-pulsar": ("cursorkeeper.cli.import_pulsar:import_pulsar", "Make cursors from Pulsar's own, live or stopped."),
+    "export-pulsar": ("cursorkeeper.cli.export_pulsar:export_pulsar", "Write cursors back as Pulsar's own."),
     "gc": ("cursorkeeper.cli.gc:gc", "Delete cursor ledgers that no footer can name any more."),
 }
 """Command -> (where its function is, its line in the list)."""

@@ -129,13 +129,15 @@ def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str 
 
 
 @asynccontextmanager
-async def pulsar_ports(settings: Settings, pulsar: Settings, ours: connect.Ports, role: str) -> AsyncIterator[PulsarPorts]:
-    """Our own connections where they reach the same. Raises CommandError, SettingsError."""
+async def pulsar_ports(
+    settings: Settings, pulsar: Settings, ours: connect.Ports, role: str, *, own: bool = False
+) -> AsyncIterator[PulsarPorts]:
+    """Our own connections where they reach the same; `own`: a gateway client of its own, for its role. Raises CommandError."""
     async with AsyncExitStack() as stack:
         zookeeper, ledgers = ours.zookeeper, ours.ledgers
         if pulsar.zookeeper != settings.zookeeper:
             zookeeper = await stack.enter_async_context(connect.zookeeper(pulsar))
-        if pulsar.password != settings.password:
+        if own or pulsar.password != settings.password:
             ledgers = await stack.enter_async_context(connect.gateway(pulsar, role))
         yield PulsarPorts(zookeeper, ledgers)
 
@@ -223,17 +225,19 @@ async def run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcom
     async with asyncio.TaskGroup() as group:
         for _ in range(jobs):
             group.create_task(worker())
-        problem: MigrationError | None = None
+        problem: Exception | None = None
         try:
             async for thing in things:
                 reporter.found()
                 await queue.put(thing)
-        except MigrationError as e:
+        except FORESEEN as e:
             problem = e
         for _ in range(jobs):
             await queue.put(None)
-    if problem is not None:
+    if isinstance(problem, MigrationError):
         raise CommandError(str(problem), problem.remedy, AWAY if problem.kind is Kind.AWAY else NO)
+    if problem is not None:
+        raise problem
 
 
 def open_journal(resume: Path | None, command: str, selection: Selection, target: Mapping[str, Any]) -> Journal | None:

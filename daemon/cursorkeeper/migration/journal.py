@@ -21,10 +21,10 @@ class JournalError(ValueError):
 
 
 class Journal:
-    """One file, written by one process. `done`: the cursors that need not be done again; `open_ledgers`: cursor -> a ledger that
-    was made for it and that nobody may have named."""
+    """One file, written by one process. `done`: the cursors that need not be done again; `open_ledgers`: cursor -> ledgers that
+    were made for it, before it was done, and that nobody may have named."""
 
-    def __init__(self, path: Path, header: Mapping[str, Any], file: BinaryIO, done: set[str], open_ledgers: dict[str, int]) -> None:
+    def __init__(self, path: Path, header: Mapping[str, Any], file: BinaryIO, done: set[str], open_ledgers: dict[str, list[int]]) -> None:
         self.path, self._header, self._file = path, header, file
         self.done, self.open_ledgers = done, open_ledgers
 
@@ -33,7 +33,7 @@ class Journal:
         """A new one, or that of an earlier run of the same command with the same target. Raises JournalError, OSError."""
         header = {"journal": command, "format": FORMAT, **target}
         done: set[str] = set()
-        ledgers: dict[str, int] = {}
+        ledgers: dict[str, list[int]] = {}
         file = path.open("a+b")
         try:
             file.seek(0)
@@ -61,21 +61,21 @@ class Journal:
     def finished(self, cursor: str, status: str, *, ok: bool, **more: Any) -> None:
         """One cursor's end; `ok`: it need not be done again."""
         self.record({"cursor": cursor, "status": status, "ok": ok, **more})
-        self.open_ledgers.pop(cursor, None)
         if ok:
+            self.open_ledgers.pop(cursor, None)
             self.done.add(cursor)
 
     def made_ledger(self, cursor: str, ledger: int) -> None:
         """Before anything is written to it: a later run can then delete it if this one dies."""
         self.record({"cursor": cursor, "ledger": ledger})
-        self.open_ledgers[cursor] = ledger
+        self.open_ledgers.setdefault(cursor, []).append(ledger)
 
     def close(self) -> None:
         """The file stays."""
         self._file.close()
 
 
-def _take(line: bytes, number: int, header: Mapping[str, Any], path: Path, done: set[str], ledgers: dict[str, int]) -> None:
+def _take(line: bytes, number: int, header: Mapping[str, Any], path: Path, done: set[str], ledgers: dict[str, list[int]]) -> None:
     try:
         read = msgspec.json.decode(line)
     except msgspec.DecodeError as e:
@@ -92,10 +92,9 @@ def _take(line: bytes, number: int, header: Mapping[str, Any], path: Path, done:
     if not isinstance(cursor, str):
         raise JournalError(f"{path}, line {number}: names no cursor: this is not a journal")
     if isinstance(read.get("ledger"), int) and "status" not in read:
-        ledgers[cursor] = read["ledger"]
-        return
-    ledgers.pop(cursor, None)
-    if read.get("ok") is True:
+        ledgers.setdefault(cursor, []).append(read["ledger"])
+    elif read.get("ok") is True:
+        ledgers.pop(cursor, None)
         done.add(cursor)
     else:
         done.discard(cursor)

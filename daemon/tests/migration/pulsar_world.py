@@ -23,6 +23,7 @@ from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from pyroaring import BitMap
 
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
+from daemon.tests.support.world import Source, acks
 
 TOPIC, SUB = "persistent://t/ns/topic", "sub"
 REF = PulsarCursorRef(TOPIC, SUB)
@@ -36,7 +37,7 @@ BEFORE_ALL = Position(7, -1)
 def state(mark_delete: tuple[int, int] = (7, 3), *, form: Form = Form.LONG_ARRAY, seed: int = 0, **changes: object) -> PositionInfo:
     """Some acked entries of `LAYOUT`, partly acked batches, properties."""
     rng = random.Random(seed)
-    acked = {7: BitMap(rng.sample(range(10, 100), 30)), 9: BitMap([0, 1, 2, 49]), 12: BitMap([5, 70_000])}
+    acked = {7: BitMap(rng.sample(range(10, 100), 30)), 9: BitMap([0, 1, 2, 49]), 12: BitMap([5, 700])}
     batches = {PartialKey(7, 5): BitMap([0, 2, 63, 64]), PartialKey(12, 9): BitMap([1])}
     made = PositionInfo(Position(*mark_delete), acked, batches, {"dedup": -7}, form=form)
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -82,6 +83,26 @@ class PulsarWorld(CliWorld):
         await session.ensure_path(path)
         node = await session.get(path)
         await session.set(path, data, node.version)
+
+    async def remove(self, path: str) -> None:
+        """Deletes a znode."""
+        session = await self.zk()
+        await session.delete(path, (await session.get(path)).version)
+
+    async def data_ledger(self) -> int:
+        """A message ledger that a broker writes to: the gateway would not make one."""
+        self.bookkeeper._next_ledger += 100  # behind those of `LAYOUT`
+        made = self.bookkeeper.new_ledger(SPEC, {"application": b"pulsar", "component": b"managed-ledger"})
+        return made.ledger
+
+    async def half_imported(self, ref: PulsarCursorRef = REF) -> None:
+        """A footer that an import left when it was killed: open, with a part of the acks."""
+        keeper = await self.keeper(f"{self.settings.identity}/import-pulsar")
+        source = Source(keeper, ref.name)
+        await source.open(create=True, takeover=False)
+        source.ack(acks(7, 11, 12))
+        await source.durable()
+        keeper.abandon()
 
     async def znode(self, path: str) -> bytes | None:
         """What is there."""

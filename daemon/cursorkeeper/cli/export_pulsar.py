@@ -1,0 +1,334 @@
+"""`cursorkeeper export-pulsar`: our cursors become Pulsar's own again, in a form that Pulsar opens, and keeps.
+
+Owns what is done with each cursor, and what it is refused for: a topic that a broker may have, a state that Pulsar could not
+hold, a cursor that is there already and differs. What was written is read back as Pulsar's and compared before it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+from cursorkeeper.assess.model import count, range_count
+from cursorkeeper.assess.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
+from cursorkeeper.cli import connect, export, migrating, options
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.cursor_making import is_left_over
+from cursorkeeper.cli.import_pulsar import KIND as IMPORT_KIND
+from cursorkeeper.cli.migrating import BEFORE, FORESEEN, Outcome, Reporter, failed
+from cursorkeeper.cli.our_cursors import iter_ours
+from cursorkeeper.cli.output import Bar
+from cursorkeeper.cli.problems import NO, USAGE, CommandError
+from cursorkeeper.core.footer import FooterState
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import Stamp
+from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
+from cursorkeeper.format.pulsar.values import ManagedCursorInfo, PositionInfo
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection
+from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.destination import Destination, destination_of
+from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.repair import is_beyond, repair
+from cursorkeeper.migration.target import Target, WritePlan, plan_write
+from cursorkeeper.migration.writing import Writer, Written
+from cursorkeeper.settings import Settings
+from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
+
+KIND_OF_RUN = "export-pulsar"
+KEPT = "already there"
+"""Status of a cursor that Pulsar has as ours is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exporting:
+    """One run's settings; `one` does one cursor."""
+
+    ports: Ports
+    pulsar: PulsarPorts
+    settings: Settings
+    target: Target
+    spec: LedgerSpec
+    bar: Bar
+    journal: Journal | None = None
+    replace: bool = False
+    live: bool = False
+    broker_is_stopped: bool = False
+    allow_loss: bool = False
+    dry_run: bool = False
+    patience: Patience = field(default_factory=Patience)
+
+    async def one(self, ref: PulsarCursorRef) -> Outcome:
+        """Never raises for what is wrong with one cursor."""
+        began_s, numbers = time.monotonic(), dict[str, Any]()
+        try:
+            if self.journal is not None and str(ref) in self.journal.done:
+                return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
+            state, notes = await self._ours(ref)
+            there = await destination_of(self.pulsar, ref, self.patience)
+            info = self._fitted(ref, state, there, notes)
+            numbers = numbers_of(info)
+            status, text = await self._status(ref, state, there), text_of(info, numbers)
+            if status == KEPT:
+                notes += await self._drop_orphans(ref, there.cursor_ledger)
+            else:
+                plan = self._plan(ref, info, state, there)
+                notes += plan.notes
+                notes += await self._check_broker(there)
+                ledger = -1
+                if self.dry_run:
+                    status = f"would be {status}"
+                else:
+                    written = await self._write(ref, state, plan, there)
+                    ledger = written.ledger
+                    notes += written.notes
+                notes += await self._drop_orphans(ref, ledger)
+                numbers |= {"form": plan.form, "bytes": plan.size_bytes, "ledger": ledger}
+                text += f"; {where_of(plan, ledger)}"
+            numbers["seconds"] = round(time.monotonic() - began_s, 3)
+            return Outcome(str(ref), status, True, text, tuple(notes), numbers)
+        except FORESEEN as e:
+            return failed(str(ref), e, numbers=numbers)
+
+    async def _ours(self, ref: PulsarCursorRef) -> tuple[AckState, list[str]]:
+        """Our state, and what is to be said of it. Raises CommandError, MigrationError."""
+        footer, answer, at_least = await export.read_state(self.ports, ref.name, Bar("reading"), self.patience.wait_s)
+        notes = []
+        if footer.state is FooterState.OPEN:
+            if is_left_over(footer, IMPORT_KIND, self.settings):
+                raise self._refused(ref, "an import of it died half-way: it does not hold everything", "run import-pulsar again first")
+            if not self.live:
+                remedy = "close it (stop its source, or the daemon), or take what is durable now with --live"
+                raise self._refused(ref, f"it is open (epoch {footer.epoch}, by {footer.writer})", remedy)
+            notes.append("it is open: acks that become durable from now on are not in Pulsar")
+        if at_least:
+            notes.append("its newest acks may be missing: readers do not see the newest entry of an open ledger")
+        if answer.fell_back:
+            notes.append("its newest snapshot is damaged; this is the state from the previous one, and it is complete")
+        return answer.state, notes
+
+    def _fitted(self, ref: PulsarCursorRef, state: AckState, there: Destination, notes: list[str]) -> PositionInfo:
+        """Ours, fitted to the topic as it is. Raises MigrationError REFUSED."""
+        info = from_ack_state(state)
+        if is_beyond(info.mark_delete, there.layout):
+            message = f"its mark-delete {info.mark_delete} lies behind the topic's last ledger {there.layout[-1].ledger}"
+            remedy = "the topic was deleted and made anew since, and this state is not of it: delete ours, or reset it"
+            raise self._refused(ref, message, remedy)
+        fitted, done = repair(info, there.layout)
+        notes += done
+        return fitted
+
+    def _plan(self, ref: PulsarCursorRef, info: PositionInfo, state: AckState, there: Destination) -> WritePlan:
+        properties = dict(state.cursor_properties.values) if state.cursor_properties else self._kept_properties(there.znode)
+        return plan_write(
+            str(ref), info, properties, self.target, now_ms=int(time.time() * 1000),
+            unknown=there.znode.unknown if there.znode is not None else b"", allow_loss=self.allow_loss,
+        )  # fmt: skip
+
+    def _kept_properties(self, znode: ManagedCursorInfo | None) -> Mapping[str, str]:
+        """Ours was never told any: those that Pulsar has stay."""
+        return znode.cursor_properties if znode is not None else {}
+
+    async def _status(self, ref: PulsarCursorRef, state: AckState, there: Destination) -> str:
+        """What it will be. Raises MigrationError REFUSED."""
+        if not there.exists:
+            return "exported"
+        try:
+            theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
+            differs = str(self._difference(state, theirs.state, there, theirs.cursor_properties) or "")
+        except MigrationError as e:
+            if e.kind in (Kind.AWAY, Kind.TOO_NEW):
+                raise
+            differs = f"it cannot be read: {e}"
+        if not differs:
+            return KEPT
+        if self.replace:
+            return "replaced"
+        remedy = "look at both; --replace puts ours in its place: what only Pulsar's has acked is then delivered again"
+        raise self._refused(ref, f"Pulsar has this cursor and it is not as ours is: {differs}", remedy)
+
+    def _difference(self, state: AckState, theirs: PositionInfo, there: Destination, properties: Mapping[str, str]) -> str:
+        """Of what Pulsar would recover, from ours as the topic is now; empty: nothing."""
+        ours, _ = repair(from_ack_state(state), there.layout)
+        own = dict(state.cursor_properties.values) if state.cursor_properties else properties
+        stamp = Stamp(0, 0)
+        return str(
+            difference(
+                to_ack_state(ours, there.layout, stamp=stamp, cursor_properties=own),
+                to_ack_state(theirs, there.layout, stamp=stamp, cursor_properties=properties),
+            )
+            or ""
+        )
+
+    async def _check_broker(self, there: Destination) -> list[str]:
+        """Raises MigrationError REFUSED."""
+        signs = await there.signs_of_a_broker(self.pulsar)
+        if not signs:
+            return []
+        if self.broker_is_stopped:
+            return [f"not heeded, as told: {sign}" for sign in signs]
+        remedy = "unload the topic (`pulsar-admin topics unload`) or stop the broker; if it is stopped or has died, say --broker-is-stopped"
+        raise self._refused(there.ref, f"a broker may have the topic: {'; '.join(signs)}", remedy)
+
+    async def _drop_orphans(self, ref: PulsarCursorRef, named: int) -> list[str]:
+        """What interrupted runs of this journal made. Only now: their late compare-and-set cannot win any more."""
+        made = self.journal.open_ledgers.get(str(ref), ()) if self.journal is not None and not self.dry_run else ()
+        notes = []
+        for ledger in made:
+            if ledger != named:
+                notes += [f"deleted ledger {ledger} of an interrupted run", *await self._writer(ref).delete_orphan(ledger)]
+        return notes
+
+    async def _write(self, ref: PulsarCursorRef, state: AckState, plan: WritePlan, there: Destination) -> Written:
+        written = await self._writer(ref).write(plan, there.version, there.cursor_ledger)
+        theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
+        wrong = self._difference(state, theirs.state, there, theirs.cursor_properties)
+        if wrong:
+            raise CommandError(f"what Pulsar would read is not what was exported: {wrong}", "do not start the broker; report this", NO)
+        owner = await there.owner(self.pulsar)
+        if owner and not self.broker_is_stopped:
+            note = f"a broker took the topic meanwhile ({owner}): unload it and look whether it has this state"
+            return Written(written.ledger, (*written.notes, note))
+        return written
+
+    def _writer(self, ref: PulsarCursorRef) -> Writer:
+        def made(ledger: int) -> None:
+            if self.journal is not None:
+                self.journal.made_ledger(str(ref), ledger)
+
+        return Writer(self.pulsar, ref, self.spec, self.patience, made, int(time.time() * 1000))
+
+    def _refused(self, ref: PulsarCursorRef, message: str, remedy: str) -> MigrationError:
+        return MigrationError(Kind.REFUSED, str(ref), "", message, remedy)
+
+
+def numbers_of(state: PositionInfo) -> dict[str, Any]:
+    """Of the report: what is written."""
+    return {
+        "markDelete": list(state.mark_delete),
+        "acked": count(state.acked),
+        "ranges": range_count(state.acked),
+        "ledgers": len(state.acked),
+        "partialBatches": len(state.batches),
+        "properties": len(state.properties),
+    }
+
+
+def text_of(state: PositionInfo, numbers: Mapping[str, Any]) -> str:
+    """The same in one line."""
+    return (
+        f"mark-delete {state.mark_delete}, {numbers['acked']:,} acked entries in {numbers['ranges']:,} ranges, "
+        f"{numbers['partialBatches']:,} partial batches, {numbers['properties']} mark-delete properties"
+    )
+
+
+def where_of(plan: WritePlan, ledger: int) -> str:
+    """Where it is written."""
+    if plan.entry is None:
+        return f"{plan.size_bytes:,} bytes in the znode"
+    return f"{plan.size_bytes:,} bytes in cursor ledger {ledger if ledger >= 0 else '(new)'}, as {plan.form}"
+
+
+# ---- the command
+
+
+def target_settings(version: str, conf: Mapping[str, str]) -> PulsarSettings:
+    """Of the Pulsar that will open the cursors. Raises CommandError."""
+    try:
+        return with_broker_conf(of_version(version), conf)
+    except PulsarSettingsError as e:
+        raise CommandError(str(e), e.remedy, USAGE) from None
+
+
+def ledger_spec(conf: Mapping[str, str]) -> LedgerSpec:
+    """As Pulsar makes cursor ledgers: 2/2/2, CRC32C and no password unless its broker.conf says otherwise. Raises CommandError."""
+    try:
+        ensemble, write, ack = (int(conf.get(f"managedLedgerDefault{name}") or 2) for name in ("EnsembleSize", "WriteQuorum", "AckQuorum"))
+        digest = Digest[conf.get("managedLedgerDigestType") or "CRC32C"]
+        return LedgerSpec(ensemble, write, ack, digest, conf.get("managedLedgerPassword", "").encode())
+    except (ValueError, KeyError) as e:
+        raise CommandError(
+            f"Pulsar's broker.conf: quorums or digest: {e}", "correct it: Pulsar itself would not start with it", USAGE
+        ) from None
+
+
+async def export_all(exporting: Exporting, selection: Selection, reporter: Reporter, *, jobs: int) -> None:
+    """Every cursor of the selection. Raises CommandError, ZooKeeperError."""
+    refs: AsyncIterator[PulsarCursorRef] = iter_ours(exporting.ports.footers, selection, skipped=reporter.skip)
+    await migrating.run_all(refs, exporting.one, reporter, jobs=jobs)
+
+
+def export_pulsar(
+    topic: migrating.Topic = None,
+    subscription: migrating.Subscription = None,
+    tenant: migrating.Tenant = None,
+    namespace: migrating.Namespace = None,
+    everything: migrating.Everything = False,
+    dry_run: migrating.DryRun = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Put ours in the place of a Pulsar cursor that differs.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Also open cursors of ours: what is durable when they are read.")] = False,
+    broker_is_stopped: Annotated[
+        bool, typer.Option("--broker-is-stopped", help="Whatever ledgers and bundles look like: no broker has these topics.")
+    ] = False,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Also what Pulsar's own next flush or unload would drop because of its limits.")
+    ] = False,
+    target_version: Annotated[
+        str, typer.Option(help="The Pulsar that will open them; decides defaults of its limits and forms.", metavar="VERSION")
+    ] = DEFAULT_VERSION,
+    resume: migrating.Resume = None,
+    jobs: migrating.Jobs = 4,
+    pulsar_zookeeper: migrating.PulsarZookeeper = None,
+    pulsar_broker_conf: migrating.PulsarBrokerConf = None,
+    zookeeper: options.Zookeeper = None,
+    gateway: options.Gateway = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Write our cursors back into a Pulsar cluster, so that Pulsar opens them with the same acked messages.
+
+    Unload the topics first. A small state goes into the cursor's znode, a larger one into a new cursor ledger that the znode
+    then names. Refused with the numbers: a state that Pulsar cannot hold, or that its own limits would drop at its next flush.
+    Ours stay as they are. Exit code 0: all done, 1: some failed or were refused, 3: a system is away.
+    """
+    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
+    chosen = migrating.selection_of(topic, subscription, tenant, namespace, everything)
+    conf = migrating.pulsar_conf(pulsar_broker_conf or broker_conf)
+    pulsar = migrating.pulsar_settings(settings, conf, pulsar_zookeeper)
+    limits, spec = target_settings(target_version, conf), ledger_spec(conf)
+    began_s = time.monotonic()
+
+    async def work(journal: Journal | None) -> int:
+        role = "reader" if dry_run else "writer"
+        async with connect.ports(settings, "reader") as ports, migrating.pulsar_ports(settings, pulsar, ports, role, own=True) as theirs:
+            gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max
+            znode_bytes = pulsar.zookeeper_jute_maxbuffer_bytes
+            target = Target(dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes)
+            with Bar("exporting", 0) as bar:
+                reporter = Reporter(bar, journal, as_json=as_json)
+                patience = Patience(say=lambda what: bar.say(what or "exporting"))
+                exporting = Exporting(
+                    ports, theirs, settings, target, spec, bar, journal, replace, live, broker_is_stopped, allow_loss, dry_run, patience
+                )
+                await export_all(exporting, chosen, reporter, jobs=jobs)
+        return reporter.summary(chosen, seconds=time.monotonic() - began_s)
+
+    where = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
+    journal = None if dry_run else migrating.open_journal(resume, KIND_OF_RUN, chosen, where)
+    try:
+        code = asyncio.run(work(journal))
+    finally:
+        if journal is not None:
+            journal.close()
+    if code:
+        raise typer.Exit(code)

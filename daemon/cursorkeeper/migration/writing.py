@@ -1,0 +1,163 @@
+"""Writing one cursor into a Pulsar cluster: a new ledger if one is needed, then the znode by compare-and-set.
+
+Nothing of Pulsar's is touched before the znode's compare-and-set; after it the state is Pulsar's. A ledger that the znode
+does not name is deleted again, and told to the journal before anything is written to it, in case this process dies. The
+old cursor ledger goes only after that, and only if it was closed and is this cursor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cursorkeeper.format.pulsar import names
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
+from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.target import WritePlan
+from cursorkeeper_clients.bookkeeper import errors as bk
+from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerState
+from cursorkeeper_clients.zookeeper import errors as zk
+
+ABSENT = -1
+CAS_TRIES_MAX = 10
+CHANGED = "its znode changed while it was exported: a broker has the topic, or somebody else exports it"
+AGAIN = "find out who; then run this again: nothing of Pulsar's was changed"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """`ledger` -1: in the znode."""
+
+    ledger: int
+    notes: tuple[str, ...]
+
+
+def custom_metadata(ref: PulsarCursorRef) -> dict[str, bytes]:
+    """As Pulsar marks a cursor's ledger."""
+    return {
+        "application": b"pulsar",
+        "component": b"managed-ledger",
+        "pulsar/managed-ledger": names.managed_ledger_name(ref.topic).encode(),
+        "pulsar/cursor": names.encode_name(ref.subscription).encode(),
+    }
+
+
+def limited(spec: LedgerSpec, bookies: int) -> LedgerSpec:
+    """The same quorums, as far as there are bookies: Pulsar's next ledger has the full ones again."""
+    ensemble = max(1, min(spec.ensemble, bookies))
+    write = min(spec.write_quorum, ensemble)
+    return LedgerSpec(ensemble, write, min(spec.ack_quorum, write), spec.digest, spec.password)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """One cursor's. `made_ledger` hears of a new ledger before it is used; `now_ms` goes into the znode."""
+
+    ports: PulsarPorts
+    ref: PulsarCursorRef
+    spec: LedgerSpec
+    patience: Patience
+    made_ledger: Callable[[int], None]
+    now_ms: int
+
+    async def write(self, plan: WritePlan, version: int, old_ledger: int) -> Written:
+        """`version` of the znode that the plan replaces, ABSENT for none; `old_ledger` that it names, -1 for none. Raises
+        MigrationError; the clients' errors."""
+        notes: list[str] = []
+        ledger = -1
+        if plan.entry is not None:
+            ledger = await self._new_ledger(plan.entry, notes)
+        try:
+            await self._swap(plan.znode if ledger < 0 else plan.znode_for(ledger, self.now_ms), version)
+        except MigrationError as e:
+            if e.kind is Kind.REFUSED and ledger >= 0:  # certainly not named by the znode
+                notes += await self._delete(ledger, "the new ledger")
+            raise
+        if old_ledger >= 0:
+            notes += await self._drop_old(old_ledger)
+        return Written(ledger, tuple(notes))
+
+    async def _new_ledger(self, entry: bytes, notes: list[str]) -> int:
+        ledgers = self.ports.ledgers
+        bookies = (await self._wait(ledgers.describe)).writable_bookies
+        spec = limited(self.spec, bookies)
+        if spec != self.spec:
+            notes.append(f"{bookies} bookies: written with {spec.ensemble}/{spec.write_quorum}/{spec.ack_quorum}")
+        ledger = await self._wait(lambda: ledgers.create(spec, custom_metadata(self.ref)))
+        self.made_ledger(ledger)
+        try:
+            await ledgers.append(ledger, 0, entry)
+            end = await ledgers.close_ledger(ledger)
+            back = [payload async for chunk in ledgers.read(ledger, 0) for payload in chunk.payloads]
+            if end.last_entry != 0 or back != [entry]:
+                raise self._error(Kind.AWAY, f"ledger {ledger}", "what was written is not what is read", "run this again")
+        except BaseException:
+            notes += await self._delete(ledger, "the new ledger")
+            raise
+        return ledger
+
+    # ---- the znode
+
+    async def _swap(self, value: bytes, version: int) -> None:
+        """Compare-and-set, decided. Raises MigrationError: REFUSED = certainly not done, AWAY = not known."""
+        path, keeper = self.ref.path, self.ports.zookeeper
+        for _ in range(CAS_TRIES_MAX):
+            try:
+                if version == ABSENT:
+                    await keeper.create(path, value)
+                else:
+                    await keeper.set(path, value, version)
+                return
+            except (zk.BadVersion, zk.NodeExists) as e:
+                if await self._is_mine(value, version):
+                    return  # an earlier try arrived after all
+                raise self._error(Kind.REFUSED, path, CHANGED, AGAIN) from e
+            except zk.NoNode as e:
+                raise self._error(Kind.REFUSED, path, "the topic or its cursor was deleted meanwhile", AGAIN) from e
+            except zk.Disconnected:
+                await self._wait(lambda: keeper.sync(path))
+        raise self._error(Kind.AWAY, path, f"no answer to {CAS_TRIES_MAX} tries", "run this again: it finds out what is there")
+
+    async def _is_mine(self, value: bytes, version: int) -> bool:
+        async def look() -> bool:
+            await self.ports.zookeeper.sync(self.ref.path)
+            node = await self.ports.zookeeper.get(self.ref.path)
+            return node.data == value and node.version == version + 1
+
+        return await self._wait(look)
+
+    # ---- ledgers that nobody names any more
+
+    async def _drop_old(self, ledger: int) -> list[str]:
+        try:
+            info = await self._wait(lambda: self.ports.ledgers.metadata(ledger))
+        except bk.NoSuchLedger:
+            return []
+        except (bk.GatewayError, MigrationError) as e:
+            return [f"the old cursor ledger {ledger} is left: {e}"]
+        if info.state is not LedgerState.CLOSED:
+            return [f"the old cursor ledger {ledger} is left: it is not closed"]
+        if any(info.custom_metadata.get(key) != value for key, value in custom_metadata(self.ref).items()):
+            return [f"the old cursor ledger {ledger} is left: its metadata does not say that it is this cursor's"]
+        return await self._delete(ledger, "the old cursor ledger")
+
+    async def _delete(self, ledger: int, what: str) -> list[str]:
+        try:
+            await self._wait(lambda: self.ports.ledgers.delete(ledger))
+        except (bk.GatewayError, MigrationError) as e:
+            return [f"{what} {ledger} is left: {e}"]
+        return []
+
+    async def delete_orphan(self, ledger: int) -> list[str]:
+        """One that an interrupted run made, unless the znode names it after all."""
+        return await self._delete(ledger, "the ledger of an interrupted export")
+
+    async def _wait(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await self.patience.repeat(str(self.ref), call)
+
+    def _error(self, kind: Kind, place: str, message: str, remedy: str) -> MigrationError:
+        return MigrationError(kind, str(self.ref), place, message, remedy)

@@ -1,0 +1,356 @@
+"""`export-pulsar` on fakes: what Pulsar would read equals ours; what it cannot hold, or a broker may have, is refused with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cursorkeeper.assess.settings import of_version
+from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec, target_settings
+from cursorkeeper.cli.migrating import Outcome
+from cursorkeeper.cli.our_cursors import iter_ours
+from cursorkeeper.cli.problems import CommandError
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import PartialKey
+from cursorkeeper.format.pulsar import cursor_info, names
+from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo
+from cursorkeeper.migration import target as target_module
+from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPath
+from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.target import Target
+from cursorkeeper_clients.bookkeeper.errors import Operation
+from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState
+from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
+from pyroaring import BitMap
+
+from daemon.tests.migration.pulsar_world import HASTY, REF, SUB, TOPIC, PulsarWorld, state
+from daemon.tests.support.world import acks, partial
+
+WIDE = replace(of_version("4.2"), ranges_max=1_000_000, batches_max=1_000_000)
+BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
+
+
+async def exporting(world: PulsarWorld, **options: object) -> Exporting:
+    ports, theirs = await world.ports(), await world.pulsar("writer")
+    target = options.pop("target", Target(WIDE, 5_000_000, 1 << 20))
+    return Exporting(ports, theirs, world.settings, target, LedgerSpec(2, 2, 2), world.bar, **{"patience": HASTY, **options})  # type: ignore[arg-type]
+
+
+async def ours(world: PulsarWorld, ref: PulsarCursorRef = REF) -> None:
+    """A cursor of ours that came from Pulsar, which has lost it since."""
+    await world.in_znode(state(), ref, properties={"a": "b"})
+    assert (await (await world.importing()).one(ref)).ok
+    await world.remove(ref.path)
+
+
+async def exported(world: PulsarWorld, **options: object) -> Outcome:
+    return await (await exporting(world, **options)).one(REF)
+
+
+async def test_a_small_state_with_no_batches_goes_into_the_znode(world: PulsarWorld) -> None:
+    await world.in_znode(state(batches={}))
+    before = await read_cursor(await world.pulsar(), REF)
+    assert (await (await world.importing()).one(REF)).ok
+    await world.remove(REF.path)
+    ledgers = set(world.bookkeeper.ledgers)
+    outcome = await exported(world)
+    assert (outcome.ok, outcome.status, outcome.numbers["form"]) == (True, "exported", "znode"), outcome
+    after = await read_cursor(await world.pulsar(), REF)
+    assert after.state == before.state and after.znode.is_inline and set(world.bookkeeper.ledgers) == ledgers
+
+
+async def test_partial_batches_go_into_a_ledger_because_pulsar_forgets_them_in_a_znode(world: PulsarWorld) -> None:
+    await ours(world)
+    outcome = await exported(world)
+    assert (outcome.ok, outcome.numbers["form"]) == (True, "longArray"), outcome
+    after = await read_cursor(await world.pulsar(), REF)
+    assert after.state == state() and after.cursor_properties == {"a": "b"}
+    assert after.znode.cursors_ledger == outcome.numbers["ledger"] and after.znode.mark_delete == Position(7, 3)
+    info = world.bookkeeper.ledger(after.znode.cursors_ledger).info()
+    assert info.state is LedgerState.CLOSED and info.last_entry == 0 and (info.ensemble, info.ack_quorum) == (2, 2)
+    assert info.custom_metadata["pulsar/cursor"] == b"sub" and info.custom_metadata["application"] == b"pulsar"
+    assert after.freshness.is_final
+
+
+async def test_a_pulsar_that_restores_batches_takes_them_in_the_znode(world: PulsarWorld) -> None:
+    await ours(world)
+    target = Target(replace(of_version("5.0"), ranges_max=1_000), 5_000_000, 1 << 20)
+    outcome = await exported(world, target=target)
+    assert (outcome.ok, outcome.numbers["form"]) == (True, "znode"), outcome
+    assert (await read_cursor(await world.pulsar(), REF)).state.batches == state().batches
+
+
+async def test_done_twice_it_is_there_already(world: PulsarWorld) -> None:
+    await ours(world)
+    await exported(world)
+    znode, ledgers = await world.znode(REF.path), set(world.bookkeeper.ledgers)
+    outcome = await exported(world)
+    assert (outcome.ok, outcome.status) == (True, "already there")
+    assert await world.znode(REF.path) == znode and set(world.bookkeeper.ledgers) == ledgers
+
+
+async def test_a_dry_run_writes_nothing(world: PulsarWorld) -> None:
+    await ours(world)
+    outcome = await exported(world, dry_run=True)
+    assert (outcome.ok, outcome.status) == (True, "would be exported")
+    assert await world.znode(REF.path) is None
+
+
+# ---- what is there already
+
+
+async def test_a_cursor_that_differs_is_refused_and_replaced_only_when_told(world: PulsarWorld) -> None:
+    await ours(world)
+    old = await world.in_ledger(state((7, 50)), properties={"theirs": "x"})
+    before = await world.znode(REF.path)
+    refused = await exported(world)
+    assert (refused.ok, refused.status) == (False, "refused") and refused.problem is not None
+    assert "35 acked entries too many" in refused.problem.message and "--replace" in refused.problem.remedy
+    assert await world.znode(REF.path) == before and old in world.bookkeeper.ledgers
+    outcome = await exported(world, replace=True)
+    assert (outcome.ok, outcome.status) == (True, "replaced"), outcome
+    after = await read_cursor(await world.pulsar(), REF)
+    assert after.state == state() and after.cursor_properties == {"a": "b"}
+    assert old not in world.bookkeeper.ledgers, "it was closed, and nobody names it any more"
+
+
+async def test_fields_of_a_newer_pulsar_and_properties_that_ours_never_had_stay(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    assert (await (await world.importing()).one(REF)).ok
+    info = ManagedCursorInfo(-1, Position(7, -1), cursor_properties={"kept": "1"}, unknown=b"\x48\x05")  # field 9, idleSince
+    await world.put(REF.path, cursor_info.encode(info))
+    outcome = await exported(world, replace=True)
+    assert outcome.ok, outcome
+    after = (await read_cursor(await world.pulsar(), REF)).znode
+    assert after.unknown == b"\x48\x05" and after.cursor_properties == {"kept": "1"}
+
+
+async def test_a_damaged_znode_is_replaced_only_when_told(world: PulsarWorld) -> None:
+    await ours(world)
+    await world.put(REF.path, b"\xff\xff\xff")
+    refused = await exported(world)
+    assert refused.problem is not None and "cannot be read" in refused.problem.message
+    assert (await exported(world, replace=True)).ok
+    assert (await read_cursor(await world.pulsar(), REF)).state == state()
+
+
+# ---- brokers
+
+
+async def test_an_open_cursor_ledger_is_a_broker(world: PulsarWorld) -> None:
+    await ours(world)
+    old = await world.in_ledger(state((7, 50)), closed=False)
+    refused = await exported(world, replace=True)
+    assert refused.status == "refused" and refused.problem is not None
+    assert f"cursor ledger {old} is not closed" in refused.problem.message and "unload" in refused.problem.remedy
+    outcome = await exported(world, replace=True, broker_is_stopped=True)
+    assert outcome.ok and old in world.bookkeeper.ledgers, "not closed, so it is left"
+    assert any(f"ledger {old} is left" in note for note in outcome.notes) and any("not heeded" in note for note in outcome.notes)
+
+
+async def test_an_open_message_ledger_is_a_broker(world: PulsarWorld) -> None:
+    await ours(world)
+    data = await world.data_ledger()
+    await world.topic(TOPIC, ((7, 100), (9, 50), (12, 7), (data, 0)))
+    refused = await exported(world)
+    assert refused.problem is not None and f"newest message ledger {data} is not closed" in refused.problem.message
+
+
+async def test_an_owned_bundle_is_a_broker(world: PulsarWorld) -> None:
+    await ours(world)
+    session = await world.zk()
+    await session.ensure_path("/namespace/t/ns")
+    await session.create(BUNDLE, b"{}", ephemeral=True)
+    await session.create("/namespace/t/ns/not-a-bundle", b"{}", ephemeral=True)
+    refused = await exported(world)
+    assert refused.problem is not None and BUNDLE in refused.problem.message
+    await world.remove(BUNDLE)
+    await session.create(BUNDLE, b"{}")  # not ephemeral: nobody's
+    assert (await exported(world)).ok
+
+
+async def test_somebody_writes_the_znode_meanwhile(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await ours(world)
+    await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, -1))))
+    run = await exporting(world, replace=True)
+    ledgers = set(world.bookkeeper.ledgers)
+    check = Exporting._check_broker
+
+    async def slow_check(self: Exporting, there: object) -> list[str]:
+        await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, 9))))
+        return await check(self, there)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Exporting, "_check_broker", slow_check)
+    outcome = await run.one(REF)
+    assert outcome.status == "refused" and outcome.problem is not None and "changed while it was exported" in outcome.problem.message
+    assert set(world.bookkeeper.ledgers) == ledgers, "the new ledger is deleted again"
+    assert (await read_cursor(await world.pulsar(), REF)).state.mark_delete == (7, 9)
+
+
+# ---- limits
+
+
+async def test_what_the_next_flush_would_drop_is_refused_with_the_numbers(world: PulsarWorld) -> None:
+    await world.topic(TOPIC, ((7, 50_000), (9, 50_000), (12, 50_000), (13, 0)))
+    dense = BitMap(range(1, 50_000))
+    info = state(acked={7: dense - BitMap(range(0, 50_000, 10)), 9: dense, 12: dense}, batches={}, mark_delete=Position(7, -1))
+    await world.in_znode(info)
+    assert (await (await world.importing()).one(REF)).ok
+    await world.remove(REF.path)
+    target = Target(of_version("4.2"), 5_000_000, 1 << 20)
+    refused = await exported(world, target=target)
+    assert refused.status == "refused" and refused.problem is not None
+    assert "99,998 of 144,998" in refused.problem.message and "10,000" in refused.problem.message, refused.problem.message
+    assert "--allow-loss" in refused.problem.remedy
+    outcome = await exported(world, target=target, allow_loss=True)
+    assert outcome.ok and any("99,998" in note for note in outcome.notes)
+    assert (await read_cursor(await world.pulsar(), REF)).state.acked == info.acked
+
+
+async def test_an_entry_above_the_frame_is_refused_whatever_is_allowed(world: PulsarWorld) -> None:
+    await ours(world)
+    settings = replace(WIDE, frame_bytes_max=250, znode_bytes_max=300)
+    refused = await exported(world, target=Target(settings, 5_000_000, 300), allow_loss=True)
+    assert refused.status == "refused" and refused.problem is not None
+    assert "takes 50;" in refused.problem.message and "maxMessageSize" in refused.problem.remedy
+    refused = await exported(world, target=Target(WIDE, 40, 1 << 20))
+    assert refused.problem is not None and "--entry-bytes-max" in refused.problem.remedy
+    assert await world.znode(REF.path) is None
+
+
+@pytest.mark.parametrize(("long_array", "form"), [(True, "longArray"), (False, "ranges")])
+async def test_the_form_is_one_that_the_target_goes_on_writing(world: PulsarWorld, long_array: bool, form: str) -> None:
+    await ours(world)
+    outcome = await exported(world, target=Target(replace(WIDE, long_array=long_array), 5_000_000, 1 << 20))
+    assert outcome.numbers["form"] == form
+    assert (await read_cursor(await world.pulsar(), REF)).state.form is Form(form)
+
+
+async def test_batches_that_the_target_does_not_know_are_a_loss(world: PulsarWorld) -> None:
+    await ours(world)
+    refused = await exported(world, target=Target(replace(WIDE, batch_index=False), 5_000_000, 1 << 20))
+    assert refused.problem is not None and "2 of 2 partial batches" in refused.problem.message
+
+
+# ---- our side
+
+
+async def test_an_open_cursor_of_ours_needs_live(world: PulsarWorld) -> None:
+    await world.topic()
+    source = await world.source(CursorName(TOPIC, SUB))
+    source.ack(acks(7, 1, 2, 3), partial(7, 9, 10, {1}))
+    await source.durable()
+    refused = await exported(world)
+    assert refused.status == "refused" and refused.problem is not None and "--live" in refused.problem.remedy
+    outcome = await exported(world, live=True)
+    assert outcome.ok and any("it is open" in note for note in outcome.notes), outcome
+
+
+async def test_a_half_import_is_never_exported(world: PulsarWorld) -> None:
+    await world.half_imported()
+    for live in (False, True):
+        refused = await exported(world, live=live)
+        assert refused.status == "refused" and refused.problem is not None and "half-way" in refused.problem.message
+
+
+async def test_a_topic_made_anew_is_refused(world: PulsarWorld) -> None:
+    await ours(world)
+    await world.topic(TOPIC, ((2, 5), (3, 0)))
+    refused = await exported(world)
+    assert refused.status == "refused" and refused.problem is not None and "made anew" in refused.problem.remedy
+
+
+async def test_no_such_topic(world: PulsarWorld) -> None:
+    await ours(world)
+    await world.remove(names.topic_path(TOPIC))
+    outcome = await exported(world)
+    assert not outcome.ok and outcome.problem is not None and "no such topic" in outcome.problem.message
+
+
+async def test_acks_of_ledgers_that_were_trimmed_are_left_out_and_told(world: PulsarWorld) -> None:
+    await ours(world)
+    await world.topic(TOPIC, ((9, 50), (12, 0)))
+    outcome = await exported(world)
+    assert outcome.ok and any("7:3" in note for note in outcome.notes), outcome
+    after = await read_cursor(await world.pulsar(), REF)
+    assert after.state.mark_delete == (9, -1) and set(after.state.acked) == {9, 12}
+
+
+# ---- crashes and journals
+
+
+async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(world: PulsarWorld, tmp_path: Path) -> None:
+    await ours(world)
+    journal = Journal.open(tmp_path / "j", "export-pulsar", {})
+    world.zookeeper.faults.chance("create", 1.0, UnknownNotDone())
+    outcome = await exported(world, journal=journal)
+    assert not outcome.ok
+    journal.finished(str(REF), outcome.status, ok=False)
+    (orphan,) = journal.open_ledgers[str(REF)]
+    assert orphan in world.bookkeeper.ledgers
+    journal.close()
+    world.zookeeper.faults.clear()
+    journal = Journal.open(tmp_path / "j", "export-pulsar", {})
+    assert journal.open_ledgers == {str(REF): [orphan]}
+    outcome = await exported(world, journal=journal)
+    assert outcome.ok and orphan not in world.bookkeeper.ledgers, outcome
+    journal.finished(str(REF), "exported", ok=True)
+    assert (await exported(world, journal=journal)).status == "done before"
+
+
+async def test_lost_answers_of_bookkeeper_leave_nothing_behind(world: PulsarWorld) -> None:
+    await ours(world)
+    ledgers = set(world.bookkeeper.ledgers)
+    world.bookkeeper.faults.lose_after(Operation.APPEND)
+    outcome = await exported(world)
+    assert not outcome.ok and set(world.bookkeeper.ledgers) == ledgers and await world.znode(REF.path) is None
+    assert (await exported(world)).ok
+
+
+# ---- which cursors, and the settings
+
+
+async def chosen(world: PulsarWorld, selection: Selection) -> tuple[list[str], list[SkippedPath]]:
+    skipped: list[SkippedPath] = []
+    found = [str(ref) async for ref in iter_ours((await world.ports()).footers, selection, skipped=skipped.append)]
+    return sorted(found), skipped
+
+
+async def test_our_cursors_by_tenant_namespace_and_topic(world: PulsarWorld) -> None:
+    cursors: Sequence[tuple[str, str]] = [
+        ("persistent://t/ns/a", "s1"), ("persistent://t/ns/a", "s2"), ("persistent://t/ns/a-partition-3", "s1"),
+        ("persistent://t/ns/a-partition-x", "s1"), ("persistent://t/other/a", "s1"), ("persistent://tt/ns/a", "s1"), ("strange", "s1"),
+    ]  # fmt: skip
+    for topic, sub in cursors:
+        await world.closed(CursorName(topic, sub), l7=((1, 2),))
+    gone = await world.source(CursorName("persistent://t/ns/gone", "s1"))
+    gone.send(ev.Delete())
+    await gone.told.until(lambda: gone.told.ended == "deleted")
+    found, skipped = await chosen(world, Selection.everything())
+    assert found == sorted(f"{t}|{s}" for t, s in cursors if t != "strange") and [s.path for s in skipped] == ["strange|s1"]
+    assert len((await chosen(world, Selection.of_tenant("t")))[0]) == 5
+    assert len((await chosen(world, Selection.of_namespace("t/ns")))[0]) == 4
+    assert (await chosen(world, Selection.of_topic("persistent://t/ns/a")))[0] == [
+        "persistent://t/ns/a-partition-3|s1", "persistent://t/ns/a|s1", "persistent://t/ns/a|s2",
+    ]  # fmt: skip
+    assert (await chosen(world, Selection.of_topic("persistent://t/ns/a", "s2")))[0] == ["persistent://t/ns/a|s2"]
+    assert (await chosen(world, Selection.of_topic("persistent://t/ns/gone", "s1")))[0] == []
+
+
+def test_quorums_and_limits_of_a_broker_conf() -> None:
+    assert ledger_spec({}) == LedgerSpec(2, 2, 2, Digest.CRC32C, b"")
+    conf = {"managedLedgerDefaultEnsembleSize": "3", "managedLedgerDigestType": "MAC", "managedLedgerPassword": "x"}
+    assert ledger_spec(conf) == LedgerSpec(3, 2, 2, Digest.MAC, b"x")
+    for bad in ({"managedLedgerDefaultAckQuorum": "3"}, {"managedLedgerDigestType": "MD5"}, {"managedLedgerDefaultEnsembleSize": "x"}):
+        with pytest.raises(CommandError):
+            ledger_spec(bad)
+    assert target_settings("4.2.4", {"managedLedgerMaxUnackedRangesToPersist": "7"}).ranges_max == 7
+    with pytest.raises(CommandError):
+        target_settings("9.9", {})
+    assert target_module.ENTRY_MARGIN_BYTES >= target_module.ADD_OVERHEAD_BYTES
+    assert PartialKey(7, 5) in state().batches
