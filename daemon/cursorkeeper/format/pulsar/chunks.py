@@ -23,6 +23,9 @@ from cursorkeeper.format.pulsar.values import Compression, PositionInfo
 COMPRESSION_KEY: Final = "pulsar/cursor-compressionType"
 """Custom metadata of a cursor ledger whose entries begin with an uncompressed length. Presence decides, not the value."""
 
+MAX_ENTRY_BYTES_MIN: Final = 64
+"""A footer is shorter than a full slice."""
+
 _LENGTH: Final = struct.Struct(">i")
 _FOOTER_BYTES_MAX: Final = 256
 _SLICES_AT_ONCE: Final = 8
@@ -66,7 +69,10 @@ class Found:
 
 def entries_of(raw: bytes, *, compression: Compression | None, max_entry_bytes: int, multiple: bool) -> list[bytes]:
     """The entries of one state, in order. `compression` None: no length in front, the ledger has no COMPRESSION_KEY. With
-    `multiple` off there is one entry, however long: whether it fits is the caller's question."""
+    `multiple` off there is one entry, however long: whether it fits is the caller's question. Raises ValueError: slices shorter than
+    MAX_ENTRY_BYTES_MIN, which a footer could be taken for."""
+    if multiple and max_entry_bytes < MAX_ENTRY_BYTES_MIN:
+        raise ValueError(f"entries of at most {max_entry_bytes} bytes: {MAX_ENTRY_BYTES_MIN} are needed")
     buffer = raw if compression is None else _LENGTH.pack(len(raw)) + compress(raw, compression)
     if not multiple or len(buffer) < max_entry_bytes:
         return [buffer]
@@ -183,11 +189,13 @@ def _known(reader: _Reader, last_entry: int, max_entry_bytes: int) -> Reading:
         entry, before = held.pop(at), held.get(at - 1, b"")
         if len(entry) > max_entry_bytes:
             raise PulsarFormatError(f"entry {at} has {len(entry)} bytes, its writer makes at most {max_entry_bytes}")
+        footer = parse_footer(entry)
         if len(entry) == max_entry_bytes or len(before) == max_entry_bytes:
+            if footer is not None and footer.parts > 1 and footer.parts == 1 + footer.length_bytes // max_entry_bytes:
+                raise PulsarFormatError(f"entry {at}: a footer right after a full slice, the last slice is missing")
             reader.skipped.append(Skipped(at, "a slice without its footer: the writing of this state was not finished"))
             at -= 1
             continue
-        footer = parse_footer(entry)
         try:
             if footer is not None:
                 return (yield from reader.joined(at, entry, footer, max_entry_bytes))
@@ -218,12 +226,17 @@ def _foreign(reader: _Reader, last_entry: int) -> Reading:
 
 
 def _check_no_slice(reader: _Reader, at: int, entry: bytes) -> Generator[ReadRange, list[bytes], None]:
-    """Raises PulsarFormatError if the entry, although it reads like a state, goes on where the entries before it were cut."""
-    joined = b""
+    """Raises PulsarFormatError if the entry, although it reads like a state, goes on where the entries before it were cut.
+
+    Where the bytes cannot tell it is taken for a slice: an older state means messages again, a slice read as a state can mean
+    messages lost.
+    """
+    joined, size = b"", 0
     for first in range(at - 1, max(-1, at - 1 - _SLICES_BEFORE_MAX), -1):
         (before,) = yield from reader.read(first, first)
-        if parse_footer(before) is not None or len(before) + len(joined) + len(entry) > reader.limit_bytes:
-            return
+        size = size or len(before)
+        if len(before) != size or size < len(entry) or size + len(joined) + len(entry) > reader.limit_bytes:
+            return  # slices have one size, and the last of them is not longer
         try:
             reader.parse(before)
         except (PulsarFormatError, TooNewError):

@@ -22,6 +22,8 @@ _PROPERTY: Final[_Message] = {0x0A: None, 0x10: None}
 _BATCH: Final[_Message] = {0x0A: _POSITION, 0x10: None}
 _LONGS: Final[_Message] = {0x08: None, 0x10: None}
 _STATE: Final[_Message] = {0x08: None, 0x10: None, 0x1A: _RANGE, 0x22: _PROPERTY, 0x2A: _BATCH, 0x32: _LONGS}
+_REPEATING: Final = (_LONGS, _BATCH)
+"""Their field 2 is there once per word; every other nested field once."""
 _FIRST_UNKNOWN_TAG: Final = 7 << 3
 
 
@@ -33,7 +35,9 @@ def is_beginning(data: bytes, boundary: int) -> bool:
     while pos < len(data):
         try:
             tag, start = read_varint(data, pos, len(data))
-            if tag < last or (tag < _FIRST_UNKNOWN_TAG and tag not in _STATE) or (pos == 0 and tag != 0x08):
+            if tag < last or (tag == last and tag in _POSITION) or (tag < _FIRST_UNKNOWN_TAG and tag not in _STATE):
+                return False
+            if pos == 0 and tag != 0x08:
                 return False
             length, body = read_varint(data, start, len(data))
         except CutOffError:
@@ -64,7 +68,7 @@ def _fits(data: bytes, pos: int, end: int, message: _Message) -> bool:
     while pos < stop:
         try:
             tag, body = read_varint(data, pos, stop)
-            if tag not in message or tag < last:
+            if tag not in message or tag < last or (tag == last and not (tag == 0x10 and any(message is each for each in _REPEATING))):
                 return False
             length, body = read_varint(data, body, stop)
         except CutOffError:

@@ -162,3 +162,24 @@ def plain(data: bytes, kind: str = "PositionInfo") -> Plain:
     batches = {(made.position.ledgerId, made.position.entryId): bits_of(made.deleteSet) for made in got.batchedEntryDeletionIndexInfo}
     at = (got.ledgerId, got.entryId) if kind == "PositionInfo" else (got.markDeleteLedgerId, got.markDeleteEntryId)
     return Plain(at, acked, batches, {made.name: made.value for made in got.properties})
+
+
+def field_edges(data: bytes) -> set[int]:
+    """Where the top-level fields of a sound message end."""
+    edges, pos = set(), 0
+    while pos < len(data):
+        tag, pos = _varint(data, pos)
+        number, pos = _varint(data, pos)
+        pos += {0: 0, 2: number}[tag & 7]
+        edges.add(pos)
+    return edges
+
+
+def _varint(data: bytes, pos: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (data[pos] & 0x7F) << shift
+        shift += 7
+        pos += 1
+        if data[pos - 1] < 0x80:
+            return value, pos
