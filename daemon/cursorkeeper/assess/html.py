@@ -63,46 +63,50 @@ def page(totals: Totals, settings: PulsarSettings, *, when: str, where: str, sou
 
 
 def _head(totals: Totals) -> str:
-    n = totals.redelivered
-    at_least = "" if totals.is_exact else "at least "
+    colour = "bad" if totals.at_risk else "good"
+    return (
+        f"<h1>What would be delivered again</h1>\n<p>{_first(totals)}</p>\n"
+        f'<p class="number {colour}">{words.headline(totals)}</p>\n'
+        '<p class="quiet">finished messages that would be delivered again</p>\n' + "".join(f"<p>{text}</p>\n" for text in _more(totals))
+    )
+
+
+def _first(totals: Totals) -> str:
+    """The sentence above the number."""
     subscriptions = f"{totals.cursors:,} subscription{'s' if totals.cursors != 1 else ''}"
-    if n:
-        first = (
-            f"If the brokers of this cluster stopped without warning now, {at_least}<b>{n:,}</b> messages that "
-            f"applications have already finished "
-            f"would be delivered to them again. {totals.at_risk:,} of {subscriptions} would be affected."
+    if totals.redelivered:
+        return (
+            f"If the brokers of this cluster stopped without warning now, <b>{words.headline(totals)}</b> messages that applications have "
+            f"already finished would be delivered to them again. {totals.at_risk:,} of {subscriptions} would be affected."
         )
-    elif totals.at_risk:
-        first = (
-            f"{totals.at_risk:,} of {subscriptions} have reached a limit: acknowledgements beyond it are not stored, "
-            f"and would be lost if the "
-            "brokers stopped without warning."
+    if totals.beyond_cap:
+        return (
+            f"{totals.at_risk:,} of {subscriptions} have reached a limit: acknowledgements beyond it are not stored, and would be lost if "
+            "the brokers stopped without warning."
         )
-    else:
-        first = f"Of {subscriptions} none is known to lose an acknowledgement if the brokers stopped without warning now."
+    if totals.at_risk:
+        return f"{totals.at_risk:,} of {subscriptions} would lose acknowledgements inside batches if the brokers stopped without warning."
+    return f"Of {subscriptions} none is known to lose an acknowledgement if the brokers stopped without warning now."
+
+
+def _more(totals: Totals) -> list[str]:
+    """The sentences below it."""
     more = []
     if totals.beyond_cap:
+        more.append(f"{totals.beyond_cap:,} messages lie beyond a limit that was reached: each of them that was finished would come back.")
+    if totals.exact + totals.errors_count < totals.cursors:
         more.append(
-            f"Up to {totals.beyond_cap:,} further messages lie beyond a limit that was reached: any of them that was "
-            f"finished would come back."
-        )
-    if not totals.is_exact:
-        more.append(
-            "Only what is stored could be read for some subscriptions, so their numbers are lower bounds; asking the "
-            "brokers (--admin-url) makes them exact."
+            "For some subscriptions only what is stored could be read, so their numbers are lower bounds; asking the brokers "
+            "(--admin-url) makes them exact."
         )
     if totals.if_all_acked:
         more.append(
-            f"If applications finished everything except the oldest message of each subscription, it would be "
+            "If applications finished everything except the oldest message of each subscription, it would be "
             f"{totals.if_all_acked:,} at that time."
         )
     if totals.errors_count:
         more.append(f"{totals.errors_count:,} could not be judged; they are listed below.")
-    return (
-        f'<h1>What would be delivered again</h1>\n<p>{first}</p>\n<p class="number '
-        f'{"bad" if totals.at_risk else "good"}">{at_least}{n:,}</p>\n'
-        f'<p class="quiet">finished messages that would be delivered again</p>\n' + "".join(f"<p>{text}</p>\n" for text in more)
-    )
+    return more
 
 
 def _plot(totals: Totals) -> str:
@@ -163,14 +167,12 @@ def _reasons(totals: Totals, settings: PulsarSettings) -> str:
         for r in present
     )
     unload = (
-        f"<p>A planned restart would deliver {totals.unload_redelivered:,} finished messages again: a broker that "
-        f"stops in an orderly way writes "
-        "its bookmarks once more, within the same limits.</p>"
+        f"<p>A planned restart would deliver {totals.unload_redelivered:,} finished messages again: a broker that stops in an orderly "
+        "way writes its bookmarks once more, within the same limits.</p>"
     )
     return (
-        f"<h2>What to do</h2>\n<dl>{items}</dl>\n{unload}\n<p>CursorKeeper has none of these limits: every "
-        f"acknowledgement it confirmed survives, "
-        "whatever the backlog. <code>cursorkeeper import-pulsar</code> takes subscriptions over.</p>"
+        f"<h2>What to do</h2>\n<dl>{items}</dl>\n{unload}\n<p>CursorKeeper has none of these limits: every acknowledgement it "
+        "confirmed survives, whatever the backlog. <code>cursorkeeper import-pulsar</code> takes subscriptions over.</p>"
     )
 
 

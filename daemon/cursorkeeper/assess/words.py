@@ -5,6 +5,7 @@ from __future__ import annotations
 from cursorkeeper.assess.judge import Verdict
 from cursorkeeper.assess.model import KeptForm, Reason
 from cursorkeeper.assess.settings import PulsarSettings
+from cursorkeeper.assess.totals import Totals
 
 SHORT = {
     Reason.ENTRY_CAP: "cap of the long array",
@@ -67,6 +68,13 @@ def remedy(reason: Reason, settings: PulsarSettings) -> str:
 def number(verdict: Verdict) -> str:
     """The count, or what is known of it."""
     return f"{verdict.redelivered:,}" if verdict.is_exact else f"at least {verdict.redelivered:,}"
+
+
+def headline(totals: Totals) -> str:
+    """The sum, or what is known of it. Where nothing is known to be lost but a cap was reached, what lies beyond it."""
+    if not totals.redelivered and totals.beyond_cap:
+        return f"possibly {totals.beyond_cap:,}"
+    return f"{totals.redelivered:,}" if totals.is_exact else f"at least {totals.redelivered:,}"
 
 
 def why(verdict: Verdict) -> str:

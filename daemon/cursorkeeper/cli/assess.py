@@ -109,16 +109,13 @@ def show(totals: Totals, settings: PulsarSettings) -> None:
 
 def summary(totals: Totals, settings: PulsarSettings) -> list[str]:
     """The sum, in sentences."""
-    at_least = "" if totals.is_exact else "at least "
-    lines = [
-        f"If the brokers died now: {at_least}{totals.redelivered:,} acked messages would be delivered again "
-        f"({totals.at_risk:,} of {totals.cursors:,} cursors at risk; Pulsar {settings.version})"
-    ]
+    at_risk = f"({totals.at_risk:,} of {totals.cursors:,} cursors at risk; Pulsar {settings.version})"
+    lines = [f"If the brokers died now: {words.headline(totals)} acked messages would be delivered again {at_risk}"]
     lines += [f"  {words.SHORT[reason]}: {totals.by_reason[reason]:,}" for reason in Reason if totals.by_reason[reason]]
     if totals.batches:
         lines.append(f"  and the acks inside {totals.batches:,} partly acked batches")
     if totals.beyond_cap:
-        lines.append(f"  beyond a cap that was reached lie {totals.beyond_cap:,} messages: any of them that was acked comes back")
+        lines.append(f"  beyond a cap that was reached lie {totals.beyond_cap:,} messages: each of them that was acked comes back")
     if totals.unload_redelivered:
         lines.append(f"A graceful unload would deliver {totals.unload_redelivered:,} again")
     if totals.if_all_acked and not totals.is_exact:

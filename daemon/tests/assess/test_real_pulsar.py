@@ -225,3 +225,20 @@ def test_the_number_is_what_comes_back(stack: Standalone, pulsar: PulsarHarness,
     if "all but the oldest" in case.name:
         assert lost == MEASURED[case.version, case.entries]
     assert f"{lost:,}" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("pulsar", ["4.2.4"], indirect=True)
+@pytest.mark.parametrize("holes", [0.0, 0.1])
+def test_a_graceful_unload_loses_what_was_said(stack: Standalone, pulsar: PulsarHarness, holes: float, tmp_path: Path) -> None:
+    """Four ranges go to the znode whole; 18,000 do not, and the cap of the long array applies."""
+    topic = Topic(pulsar, Case("unload", "4.2.4", 200_000, holes, "entryCap"), 100 + round(holes * 10))
+    topic.ack()
+    before = topic.report()
+    _, row = assess(stack, topic, before, tmp_path)
+    pulsar.close_ledger(topic.managed)
+    pulsar.open_ledger(topic.managed, **topic.case.config)
+    layout = dict(before.layout.ledgers)
+    after = settled(topic.report(), layout)
+    lost = sum(len(entries - after[ledger]) for ledger, entries in settled(before, layout).items())
+    assert row["gracefulUnloadRedelivers"] == lost
+    assert (lost > 100_000) is (holes > 0)
