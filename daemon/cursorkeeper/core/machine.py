@@ -22,7 +22,6 @@ from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.commit import Committed, FooterCommit, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import (
-    FORMAT_NATIVE,
     Base,
     ChainLedger,
     EmptyBase,
@@ -105,6 +104,8 @@ class CursorMachine:
         self.chain: tuple[ChainLedger, ...] = ()
         self.previous: Previous | None = None
         self.damaged: tuple[EntryAddress, ...] = ()
+        self.claimed_bases: tuple[Base, ...] = ()
+        """What the footer named when it was claimed: written by owners before us."""
 
         self.queue: list[AckBatch] = []
         self.pending_acks = 0
@@ -331,9 +332,9 @@ class CursorMachine:
             extra=committed.extra if committed else {},
         )
         footer: Footer = replace(base, **changes)  # type: ignore[arg-type]
-        if self.state_writer is None:
-            footer = _without_foreign_notes(footer)
-        elif isinstance(footer.base, EmptyBase) and "base" not in changes:
+        if self.state_writer is None and not whole_states.are_notes_needed(self, footer):
+            footer = replace(footer, cursor_properties=None, truncated=None)
+        elif self.state_writer is not None and isinstance(footer.base, EmptyBase) and "base" not in changes:
             footer = replace(footer, base=EmptyBase(footer.mark_delete))
         if self.damaged:
             named = footer.named_ledgers()
@@ -376,14 +377,6 @@ class CursorMachine:
     def is_ended(self) -> bool:
         """Nothing will come of this machine any more."""
         return self.state in ENDED or (self.state is State.CLOSED and self._tokens > 0)
-
-
-def _without_foreign_notes(footer: Footer) -> Footer:
-    """The native form says everything itself: what is noted beside Pulsar's form goes with its last ledger."""
-    if footer.cursor_properties is None and footer.truncated is None:
-        return footer
-    plain = replace(footer, cursor_properties=None, truncated=None)
-    return plain if plain.format == FORMAT_NATIVE else footer
 
 
 HANDLERS = {

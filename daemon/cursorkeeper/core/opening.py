@@ -144,6 +144,7 @@ def claimed(m: CursorMachine, done: Committed) -> None:
     footer = done.after
     m.epoch, m.generation = footer.epoch, footer.generation
     m.base, m.chain, m.previous = footer.base, footer.chain, footer.previous
+    m.claimed_bases = (m.base,) if m.previous is None else (m.base, m.previous.base)
     m.truncated = m.stored_truncation = footer.truncated
     m.look_again = True  # a footer that we have just created could not be watched before
     m.move(State.FENCING)

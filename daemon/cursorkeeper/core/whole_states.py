@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.commit import Purpose
-from cursorkeeper.core.footer import PulsarBase, Truncation, is_native, is_pulsar
+from cursorkeeper.core.footer import Base, ChainLedger, Footer, PulsarBase, Truncation, is_native, is_pulsar
 from cursorkeeper.core.joining import NOTHING
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import LIVE
@@ -84,10 +84,24 @@ def is_stuck(m: CursorMachine) -> bool:
 def is_foreign(m: CursorMachine) -> bool:
     """The footer still leads to something in the other form than the one that is written here."""
     other = is_pulsar if m.state_writer is None else is_native
-    parts = [m.base, *m.chain]
+    committed = m.commit.committed
+    if m.state_writer is None and committed is not None and _has_notes(committed):
+        return True
+    parts: list[Base | ChainLedger] = [m.base, *m.chain]
     if m.previous is not None:
         parts += [m.previous.base, *m.previous.chain]
     return any(map(other, parts))
+
+
+def _has_notes(footer: Footer) -> bool:
+    return footer.cursor_properties is not None or footer.truncated is not None
+
+
+def are_notes_needed(m: CursorMachine, footer: Footer) -> bool:
+    """Whether a footer of the native form must repeat what was noted beside Pulsar's form: as long as a base is named that this
+    owner has not written, and which therefore may not hold it."""
+    bases = [footer.base] if footer.previous is None else [footer.base, footer.previous.base]
+    return any(base in m.claimed_bases or not is_native(base) for base in bases)
 
 
 def is_rewrite_due(m: CursorMachine) -> bool:

@@ -63,8 +63,10 @@ class PulsarStateWriter:
 
     @property
     def ledger_metadata(self) -> Mapping[str, bytes]:
-        """The slice size, and the codec if there is one: without the key, entries are byte for byte Pulsar's own."""
-        found = {ENTRY_BYTES_KEY: str(self.settings.max_entry_bytes).encode()}
+        """The slice size (more than any entry has where none is ever sliced), and the codec if there is one: without that
+        key, entries are byte for byte Pulsar's own."""
+        size = self.settings.max_entry_bytes if self.settings.multiple else STATE_BYTES_MAX
+        found = {ENTRY_BYTES_KEY: str(size).encode()}
         if self._ledger_compression is not None:
             found[chunks.COMPRESSION_KEY] = self._ledger_compression.name.encode()
         return found

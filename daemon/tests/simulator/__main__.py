@@ -1,4 +1,4 @@
-"""`python -m daemon.tests.simulator SEED [-v]`: one run; `FIRST-LAST`: many, with what they covered."""
+"""`python -m daemon.tests.simulator SEED [-v] [native|pulsar|mixed]`: one run; `FIRST-LAST`: many, with what they covered."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from daemon.tests.simulator.simulator import run
 def main(arguments: list[str]) -> int:
     """Exit code 1 if a promise was broken."""
     verbose = "-v" in arguments
-    text = next(a for a in arguments if a != "-v")
+    formats = next((a for a in arguments if a in ("native", "pulsar", "mixed")), "native")
+    text = next(a for a in arguments if a not in ("-v", formats))
     first, _, last = text.partition("-")
     failed = []
     total: Counter[str] = Counter()
     started = time.monotonic()
     for seed in range(int(first), int(last or first) + 1):
-        outcome = run(seed, verbose=verbose)
+        outcome = run(seed, verbose=verbose, formats=formats)
         total += outcome.stats
         if outcome.violations:
             failed.append(seed)

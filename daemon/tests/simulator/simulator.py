@@ -1,6 +1,6 @@
 """One run from one seed: keepers on misbehaving fakes in virtual time, sources, faults, and the end where all must be well.
 
-Owns the plan (which limits, faults and habits this seed has) and the course of a run. Does not own what must hold
+Owns the plan (which limits, faults, habits and formats this seed has) and the course of a run. Does not own what must hold
 (`checker`), what sources do (`source`), what breaks (`trouble`).
 """
 
@@ -12,13 +12,15 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import ENDED
+from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.gc import GcReport, collect
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
@@ -42,6 +44,9 @@ T = TypeVar("T")
 SETTLE_S = 60.0
 """Virtual seconds within which everything must be durable once nothing breaks any more."""
 
+COUNTED = (
+    "snapshots", "snapshots_aborted", "rolls", "inline_backstops", "flushes", "dropped_batches", "late_events", "limit_crossings",
+)  # fmt: skip
 COMMON: dict[str, float] = {
     "acks": 30, "ranges": 8, "partials": 12, "cumulative": 5, "grow": 10, "next_ledger": 3, "layout": 1, "trim": 1, "properties": 3,
     "reset": 1.5, "close": 1, "delete": 0.7, "detach": 1, "resend": 3, "burst": 2,
@@ -75,6 +80,32 @@ class Plan:
     switch_chance: float
     """Of a crash right after a snapshot's switch, and of damage to that snapshot once its successor has read it."""
     stale_reads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """In which format the daemons of a seed write. `pulsar_chance`: of each daemon; `writer`: how whole states are written."""
+
+    pulsar_chance: float = 0.0
+    writer: WholeStateSettings = field(default_factory=WholeStateSettings)
+    interval_ms: int = 10
+
+
+def make_forms(formats: str, rng: random.Random) -> Forms:
+    """`formats`: native, pulsar, or mixed (each daemon its own, so that formats switch at every change of owner)."""
+    limited = rng.random() < 0.25
+    writer = WholeStateSettings(
+        form=rng.choice(list(Form)),
+        multiple=limited or rng.random() < 0.8,
+        max_entry_bytes=rng.choice((64, 64, 64, 300)),
+        compression=rng.choice((Compression.NONE, Compression.NONE, *Compression)),
+        state_bytes_max=None,
+        ranges_max=rng.choice((1, 3, 8)) if limited else None,
+        inline_compression=rng.choice(list(Compression)),
+        inline_threshold_bytes=rng.choice((0, 40)),
+    )
+    chance = {"native": 0.0, "pulsar": 1.0, "mixed": rng.choice((0.3, 0.5, 0.7))}[formats]
+    return Forms(chance, writer, rng.choice((1, 10, 100, 400)))
 
 
 def make_plan(rng: random.Random) -> Plan:
@@ -205,6 +236,7 @@ class Quiet:
         self._sim.stats["appends"] += 1
 
     def log(self, event: str, **fields: Any) -> None:
+        self._sim.stats[f"told {event}"] += 1
         self._sim.check.log(f"{self._title} {event} {sorted(fields.items())}")
 
 
@@ -230,11 +262,14 @@ class Simulation:
 
     seed: int
     verbose: bool = False
+    formats: str = "native"
     stats: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"{self.seed}/plan")
         self.plan = make_plan(self.rng)
+        self.forms = make_forms(self.formats, random.Random(f"{self.seed}/formats"))
+        self.writer = PulsarStateWriter(self.forms.writer)
         self.loop = VirtualLoop(random.Random(f"{self.seed}/loop"))
         self.check = Checker(self.loop.time, self.verbose)
         self.nodes: list[Node] = []
@@ -255,7 +290,7 @@ class Simulation:
         for error in self.loop.errors:
             self.check.violations.append(f"loop: {error!r}")
         for machine in self.machines:
-            for name in ("snapshots", "snapshots_aborted", "rolls", "inline_backstops", "flushes", "dropped_batches", "late_events"):
+            for name in COUNTED:
                 self.stats[name] += getattr(machine.counters, name)
         self.stats["opens"] += sum(h.epoch > 0 for h in self.opened)
         self.stats["machines"] += len(self.machines)
@@ -265,7 +300,7 @@ class Simulation:
 
     async def _main(self) -> None:
         self._build()
-        self.check.log(f"plan {self.plan}")
+        self.check.log(f"plan {self.plan} {self.forms}")
         for _ in range(self.plan.nodes):
             await self.start_node()
         busy = [self.loop.create_task(self._source(s)) for s in self.sources]
@@ -337,11 +372,13 @@ class Simulation:
                 break
             except (bk.GatewayError, zk_errors.ZooKeeperError):
                 await asyncio.sleep(0.2)
+        form = self.writer if random.Random(f"{self.seed}/{title}/format").random() < self.forms.pulsar_chance else None
         keeper = SimKeeper(
             gateway,
             session,
             Quiet(self, title),
-            limits=self.plan.limits,
+            limits=replace(self.plan.limits, whole_state_interval_ms=self.forms.interval_ms),
+            state_writer=form,
             keeper_limits=self.plan.keeper_limits,
             policy=LedgerPolicy(),
             identity=title,
@@ -351,7 +388,7 @@ class Simulation:
         await keeper.start()
         node = Node(title, keeper, gateway, session)
         self.nodes.append(node)
-        self.check.log(f"{title} started")
+        self.check.log(f"{title} started, writes {'pulsar' if form else 'native'}")
         return node
 
     def some_node(self, rng: random.Random) -> Node | None:
@@ -486,12 +523,12 @@ class Simulation:
         check.that(not left, f"ledgers that nobody names and nobody deletes: {left[:5]}")
 
 
-def run(seed: int, *, verbose: bool = False) -> Outcome:
+def run(seed: int, *, verbose: bool = False, formats: str = "native") -> Outcome:
     """One seed. The collector of cycles is off meanwhile: it would close forgotten generators at times of its own."""
     was = gc.isenabled()
     gc.disable()
     try:
-        return Simulation(seed, verbose).run()
+        return Simulation(seed, verbose, formats).run()
     finally:
         if was:
             gc.enable()

@@ -25,22 +25,43 @@ COVERED = (
 )  # fmt: skip
 
 
-def run_all(seeds: range) -> Counter[str]:
+COVERED_BY_WHOLE_STATES = (
+    "rolls", "inline_backstops", "collected", "crashes", "dropped_batches", "late_events", "pauses", "limit_crossings",
+    "told unfinished state", "told closed without the acks that were not confirmed",
+)  # fmt: skip
+
+
+def run_all(seeds: range, formats: str = "native") -> Counter[str]:
     """Every one must be well; returns what they covered."""
     total: Counter[str] = Counter()
     for seed in seeds:
-        outcome = run(seed)
+        outcome = run(seed, formats=formats)
         if seed % 10 == 0:
             gc.collect()
         total += outcome.stats
         if outcome.violations:
             listed = "\n  ".join(outcome.violations[:5])
-            pytest.fail(f"seed {seed}:\n  {listed}\nto see it: python -m daemon.tests.simulator {seed} -v", pytrace=False)
+            pytest.fail(f"seed {seed}:\n  {listed}\nto see it: python -m daemon.tests.simulator {seed} {formats} -v", pytrace=False)
     return total
 
 
 def test_some_seeds() -> None:
     run_all(range(1, FAST + 1))
+
+
+@pytest.mark.parametrize("formats", ["pulsar", "mixed"])
+def test_some_seeds_of_other_formats(formats: str) -> None:
+    """Daemons that write whole states in Pulsar's form, and daemons of both kinds: every change of owner may switch it."""
+    run_all(range(1, FAST // 2 + 1), formats)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("formats", ["pulsar", "mixed"])
+def test_many_seeds_of_other_formats(formats: str) -> None:
+    total: Counter[str] = Counter()
+    for start in range(FAST // 2 + 1, ALL + 1, BLOCK):
+        total += run_all(range(start, min(start + BLOCK, ALL + 1)), formats)
+    assert not [name for name in COVERED_BY_WHOLE_STATES if not total[name]], f"never happened in {ALL} seeds: {total}"
 
 
 @pytest.mark.slow
@@ -54,7 +75,8 @@ def test_many_seeds() -> None:
 
 @pytest.mark.parametrize("seed", [3, 11, 26])
 def test_a_seed_is_a_run(seed: int) -> None:
-    assert run(seed).digest == run(seed).digest
+    for formats in ("native", "mixed"):
+        assert run(seed, formats=formats).digest == run(seed, formats=formats).digest
 
 
 @pytest.mark.slow

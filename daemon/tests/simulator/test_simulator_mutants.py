@@ -6,6 +6,7 @@ does not look there (or that the rule is not needed).
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,15 +15,17 @@ from typing import Any
 import pytest
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import finishing, flushing, footer_answers, intake, machine, opening, rolling, snapshotting
+from cursorkeeper.core import finishing, flushing, footer_answers, intake, machine, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, FooterCommit, Lost, Purpose
-from cursorkeeper.core.footer import EmptyBase
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.footer import EmptyBase, is_pulsar
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.progress import Progress
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Partial
 from cursorkeeper.runtime import gc as collection
+from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper_clients.bookkeeper.port import LedgerEnd, LedgerState
 
@@ -34,12 +37,24 @@ SEEDS = range(1, 401)
 """Most are caught within ten; the rarest by one seed of fifty."""
 Patch = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Patch] = {}
+FORMATS: dict[str, str] = {}
+"""In which format the daemons write where a mutant is looked for; natively if it is not said."""
 
 
 def mutant(patch: Patch) -> Patch:
     """Registers one under its function's name."""
     MUTANTS[patch.__name__] = patch
     return patch
+
+
+def mutant_of(formats: str) -> Callable[[Patch], Patch]:
+    """The same, for daemons that write whole states, or each its own format."""
+
+    def register(patch: Patch) -> Patch:
+        FORMATS[patch.__name__] = formats
+        return mutant(patch)
+
+    return register
 
 
 # ---- footer and compare-and-set
@@ -253,10 +268,128 @@ def rule_21_collection_ignores_epochs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(collection, "judge", judge)
 
 
-def first_caught() -> tuple[int, str] | None:
+# ---- whole states in Pulsar's form
+
+
+@mutant_of("pulsar")
+def whole_named_before_the_last_entry_of_the_state_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    def appended(m: CursorMachine, event: ev.Appended, now: float) -> None:
+        ledger = m.writer.current
+        if ledger is not None and ledger.ledger == event.ledger:
+            ledger.first_acked = True
+        before(m, event, now)
+
+    before = flushing.on_appended
+    patch.setitem(machine.HANDLERS, ev.Appended, appended)
+
+
+@mutant_of("pulsar")
+def whole_confirmed_when_the_first_entry_of_the_state_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    def take(m: CursorMachine) -> None:
+        before(m)
+        box = list(m.writer.outbox)
+        if len(box) > 1 and box[0].record is None and box[-1].record is not None:
+            first, last = replace(box[0], record=box[-1].record, delta=box[-1].delta), replace(box[-1], record=None)
+            m.writer.outbox.clear()
+            m.writer.outbox.extend([first, *box[1:-1], last])
+
+    before = whole_states.take
+    patch.setattr(whole_states, "take", take)
+
+
+@mutant_of("pulsar")
+def whole_an_unfinished_tail_counts_as_damage(patch: pytest.MonkeyPatch) -> None:
+    async def read(last_entry: int, *rest: Any) -> Any:
+        found = await before(last_entry, *rest)
+        if found.skipped:
+            raise DamageError("does not end with a state")
+        return found
+
+    before = pulsar_ledger.read_newest
+    patch.setattr(pulsar_ledger, "read_newest", read)
+
+
+@mutant_of("pulsar")
+def whole_a_reader_takes_the_first_state_of_a_ledger(patch: pytest.MonkeyPatch) -> None:
+    async def read(last_entry: int, *rest: Any) -> Any:
+        for end in range(last_entry + 1):
+            with contextlib.suppress(DamageError):
+                return await before(end, *rest)
+        return await before(last_entry, *rest)
+
+    before = pulsar_ledger.read_newest
+    patch.setattr(pulsar_ledger, "read_newest", read)
+
+
+@mutant_of("mixed")
+def whole_a_state_that_holds_only_what_is_new_is_named_alone(patch: pytest.MonkeyPatch) -> None:
+    def take(m: CursorMachine) -> None:
+        real, m.acks = m.acks, AckState(m.acks.mark_delete)
+        m.acks.join_delta(m.carried)
+        try:
+            before(m)
+        finally:
+            m.acks = real
+
+    before = whole_states.take
+    patch.setattr(whole_states, "take", take)
+
+
+@mutant_of("pulsar")
+def whole_properties_are_confirmed_before_the_footer_holds_them(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(whole_states, "is_held", lambda _m, _outgoing: True)
+
+
+@mutant_of("pulsar")
+def whole_the_footer_forgets_the_properties(patch: pytest.MonkeyPatch) -> None:
+    def footer(self: CursorMachine, **changes: Any) -> Any:
+        return before(self, **{"cursor_properties": None, **changes})
+
+    before = CursorMachine.footer
+    patch.setattr(CursorMachine, "footer", footer)
+    patch.setattr(whole_states, "is_held", lambda _m, _outgoing: True)
+    patch.setattr(whole_states, "_has_newer_properties", lambda _m: False)
+
+
+@mutant_of("mixed")
+def whole_a_native_owner_forgets_what_only_the_footer_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(whole_states, "are_notes_needed", lambda _m, footer: any(map(is_pulsar, [footer.base, *footer.chain])))
+
+
+@mutant_of("pulsar")
+def whole_a_close_at_a_limit_confirms_what_was_not_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(finishing, "_closed", lambda m: m.emit_all(m.progress.decide_all()))
+
+
+@mutant_of("pulsar")
+def whole_a_handle_at_a_limit_gets_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+    def reopen(m: CursorMachine) -> None:
+        if m.attach_waiting is not None and m.state in machine.LIVE and whole_states.is_stuck(m):
+            m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
+            m.emit(fx.StreamState(m.attach))
+
+    patch.setattr(finishing, "reopen_at_s", reopen)
+
+
+@mutant_of("pulsar")
+def whole_a_layout_is_known_that_was_never_told(patch: pytest.MonkeyPatch) -> None:
+    """Mark-delete crosses from what is read into the next ledger that has acks."""
+
+    def settle(self: AckState) -> None:
+        before(self)
+        known = [x for x in sorted(self.ledgers) if x > self.mark_delete.ledger]
+        if known and not len(self.layout):
+            self._move_mark_delete(self.mark_delete._replace(ledger=known[0], entry=-1))
+            before(self)
+
+    before = AckState.settle
+    patch.setattr(AckState, "settle", settle)
+
+
+def first_caught(formats: str) -> tuple[int, str] | None:
     """The first seed that fails, and how."""
     for seed in SEEDS:
-        outcome = simulator.run(seed)
+        outcome = simulator.run(seed, formats=formats)
         if seed % 10 == 0:
             gc.collect()
         if outcome.violations:
@@ -267,6 +400,6 @@ def first_caught() -> tuple[int, str] | None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    found = first_caught()
+    found = first_caught(FORMATS.get(name, "native"))
     assert found is not None, f"{name} survives seeds {SEEDS.start} to {SEEDS.stop - 1}"
     print(f"{name}: seed {found[0]}: {found[1][:150]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cursorkeeper.core.footer import Footer, SnapshotBase
@@ -41,6 +42,7 @@ async def make(sim: Simulation, rng: random.Random) -> None:
 def end(sim: Simulation) -> None:
     """Nothing breaks any more, and what was broken is back."""
     store, server = sim.bookkeeper, sim.server
+    sim.writer.settings = replace(sim.writer.settings, ranges_max=None)  # the operator raised the limit
     store.faults.clear()
     store.faults.delay_max_s = 0.001
     store.bookies_up = store.bookies

@@ -24,11 +24,14 @@ from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import State
+from cursorkeeper.core.values import RawEntry
+from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.runtime.chain import ChainReader
+from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_clients.bookkeeper.errors import NO_SUCH_LEDGER_REASON, NoSuchLedger, Outcome
-from cursorkeeper_clients.bookkeeper.port import ReadChunk
+from cursorkeeper_clients.bookkeeper.port import Digest, LedgerInfo, LedgerState, ReadChunk
 
 from daemon.tests.support.world import NAME, acks
 
@@ -42,6 +45,7 @@ class BenchLedger:
     """What the bookies hold. Entries beyond `acked` are the tail: recovery may keep them or not."""
 
     epoch: int
+    metadata: dict[str, bytes] = field(default_factory=dict)
     entries: list[bytes] = field(default_factory=list)
     acked: int = -1
     closed: bool = False
@@ -57,10 +61,16 @@ class BenchLedger:
 
 
 class _Reads:
-    """The one call of the ledger port that the chain reader makes."""
+    """The calls of the ledger port that the chain reader makes."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+
+    async def metadata(self, ledger: int) -> LedgerInfo:
+        found = self._bench.ledgers.get(ledger)
+        if found is None:
+            raise NoSuchLedger(NO_SUCH_LEDGER_REASON, Outcome.NOT_DONE, ledger=ledger, bookkeeper_code=-25)
+        return LedgerInfo(ledger, 1, 1, 1, Digest.CRC32C, LedgerState.CLOSED, len(found.entries) - 1, 0, 0, found.metadata)
 
     async def read(self, ledger: int, first: int, last: int = -1, *, max_bytes: int = 0) -> AsyncIterator[ReadChunk]:
         found = self._bench.ledgers.get(ledger)
@@ -81,8 +91,10 @@ def _flip(payload: bytes) -> bytes:
 class Bench:
     """ZooKeeper's one znode and BookKeeper's ledgers, and what the sources know."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, state_writer: StateWriter | None = None) -> None:
         self.limits = limits or Limits()
+        self.state_writer = state_writer
+        """Of owners that are made from now on; None: the native form."""
         self.now = 0.0
         self.znode: tuple[bytes, int] | None = None
         self.ledgers: dict[int, BenchLedger] = {}
@@ -110,9 +122,9 @@ class Bench:
         self.znode = (footer_bytes.encode(footer), version + 1)
         return version + 1
 
-    def new_ledger(self, epoch: int) -> int:
+    def new_ledger(self, epoch: int, metadata: dict[str, bytes] | None = None) -> int:
         self._next_ledger += 1
-        self.ledgers[self._next_ledger] = BenchLedger(epoch)
+        self.ledgers[self._next_ledger] = BenchLedger(epoch, metadata or {})
         return self._next_ledger
 
     def owner(self, nonce: str, **limits: Any) -> Owner:
@@ -151,7 +163,7 @@ class Owner:
 
     def __init__(self, bench: Bench, nonce: str, limits: Limits) -> None:
         self.bench = bench
-        self.machine = CursorMachine(NAME, limits, nonce)
+        self.machine = CursorMachine(NAME, limits, nonce, state_writer=bench.state_writer)
         self.todo: deque[fx.Effect] = deque()
         self.log: list[fx.Effect] = []
         """Every effect there ever was, in order."""
@@ -159,6 +171,9 @@ class Owner:
         self.seq = 0
         self.durable = 0
         self.streamed = 0
+        self.truncated_acks = 0
+        """As of the newest confirmation."""
+        self.reports: list[fx.Report] = []
         self.refused: fx.Refuse | None = None
         self.refused_handle: fx.RefuseHandle | None = None
         self.resets: list[fx.ResetDone] = []
@@ -211,6 +226,7 @@ class Owner:
                 if effect.attach == self.attach:
                     assert effect.seq >= self.durable, "confirmations are cumulative"
                     self.durable = effect.seq
+                    self.truncated_acks = effect.truncated_acks
                 for key in [k for k in self._acks_of if k[0] == effect.attach and k[1] <= effect.seq]:
                     self.bench.confirmed |= self._acks_of.pop(key)
             case fx.StreamState():
@@ -221,6 +237,8 @@ class Owner:
                 self.refused_handle = effect
             case fx.ResetDone():
                 self.resets.append(effect)
+            case fx.Report():
+                self.reports.append(effect)
             case fx.Pause() | fx.Resume() | fx.Ended():
                 pass
             case _:
@@ -264,8 +282,9 @@ class Owner:
         return {ledger for effect in self.did(fx.DeleteLedgers) for ledger in effect.ledgers}
 
     def bodies(self, ledger: int) -> list[str]:
-        """What was sent to a ledger: OpenRecord, Delta, Segment, SnapshotEnd."""
-        return [type(e.record.body).__name__ for e in self.did(fx.Append) if e.ledger == ledger]
+        """What was sent to a ledger: OpenRecord, Delta, Segment, SnapshotEnd, RawEntry."""
+        sent = [e.record for e in self.did(fx.Append) if e.ledger == ledger]
+        return [type(r if isinstance(r, RawEntry) else r.body).__name__ for r in sent]
 
     # ---- what the test decides about one effect
 
@@ -301,7 +320,8 @@ class Owner:
                     return ev.FooterRead(effect.token, None, -1)
                 return ev.FooterRead(effect.token, bench.footer, bench.znode[1])
             case fx.CreateLedger():
-                return ev.LedgerCreated(effect.token, bench.new_ledger(effect.epoch))
+                made = custom_metadata(NAME, effect.epoch, effect.generation, "w", "0" * 32, form=effect.format, more=effect.metadata)
+                return ev.LedgerCreated(effect.token, bench.new_ledger(effect.epoch, made))
             case fx.FenceLedger() | fx.CloseLedger():
                 found = bench.ledgers.get(effect.ledger)
                 if found is None:
@@ -324,8 +344,9 @@ class Owner:
         if found is None or found.closed or found.broken:
             return ev.AppendFailed(effect.ledger, effect.entry, "fenced")
         assert effect.entry == len(found.entries), "entries are numbered 0, 1, ... and never repeated"
-        data = record.encode(effect.record)
+        raw = effect.record.payload if isinstance(effect.record, RawEntry) else None
+        data = record.encode(effect.record) if raw is None else raw  # type: ignore[arg-type]
         found.entries.append(data)
         if acknowledged:
             found.acked = effect.entry
-        return ev.Appended(effect.ledger, effect.entry, len(data), record.peek(data).crc32c)
+        return ev.Appended(effect.ledger, effect.entry, len(data), record.peek(data).crc32c if raw is None else 0)
