@@ -21,6 +21,7 @@ from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
 from cursorkeeper.core.values import LayoutItem
@@ -136,7 +137,7 @@ async def make_cursor(
     rng: random.Random | None = None,
 ) -> Imported:
     """Raises CommandError; the keeper is gone afterwards in any case. `kind` goes into the footer's writer, see `is_left_over`."""
-    keeper = _keeper(ports, settings, kind, rng or random.Random())
+    keeper = await _keeper(ports, settings, kind, rng or random.Random())
     await keeper.start()
     try:
         done = await Making(keeper, ports, source, bar, stall_s).run(replace=replace)
@@ -146,12 +147,15 @@ async def make_cursor(
         keeper.abandon()
 
 
-def _keeper(ports: Ports, settings: Settings, kind: str, rng: random.Random) -> Keeper:
-    # the state was accepted once already: only what the format itself cannot hold is refused
-    limits = replace(settings.limits, open_ledger_span_max=ENTRY_ID_MAX + 1)
+async def _keeper(ports: Ports, settings: Settings, kind: str, rng: random.Random) -> Keeper:
+    # the state was accepted once already: only what the format itself cannot hold is refused; and nobody acks meanwhile, so
+    # that a format that writes whole states need not wait for more
+    limits = replace(settings.limits, open_ledger_span_max=ENTRY_ID_MAX + 1, whole_state_interval_ms=settings.flush_interval_ms)
+    info = await ports.ledgers.describe()
     return Keeper(
         ports.ledgers, ports.zookeeper, QuietTelemetry(), limits=limits, keeper_limits=settings.keeper_limits, policy=settings.policy,
         encode=settings.encode, identity=f"{settings.identity}/{kind}", rng=rng, root=settings.root,
+        state_writer=settings.state_writer(min(info.entry_bytes_max, info.message_bytes_max - 64 * KIB)),
     )  # fmt: skip
 
 

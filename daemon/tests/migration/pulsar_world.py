@@ -188,7 +188,8 @@ class PulsarWorld(CliWorld):
         """One run of `import-pulsar`."""
         ports = await self.ports("writer")
         theirs = await self.pulsar()
-        return Importing(ports, theirs, self.settings, self.bar, **{"patience": HASTY, **options})  # type: ignore[arg-type]
+        given = {"settings": self.settings, "patience": HASTY, **options}
+        return Importing(ports, theirs, bar=self.bar, **given)  # type: ignore[arg-type]
 
     async def found(self, selection: Selection | None = None) -> tuple[list[str], list[SkippedPath]]:
         """Cursors and skipped paths."""

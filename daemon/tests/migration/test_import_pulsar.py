@@ -2,38 +2,350 @@
 
 from __future__ import annotations
 
-from cursorkeeper.cli import export
-from cursorkeeper.core.footer import FooterState
-from cursorkeeper.core.values import Stamp
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cursorkeeper.cli import export, migrating
+from cursorkeeper.cli.cursor_making import Making, is_left_over
+from cursorkeeper.cli.import_pulsar import Importing, import_all
+from cursorkeeper.cli.migrating import Outcome, Reporter
+from cursorkeeper.cli.output import Bar
+from cursorkeeper.cli.problems import AWAY, NO, CommandError
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
+from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.migration.cluster import PulsarCursorRef, Selection
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.settings import Settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
 
-from daemon.tests.migration.pulsar_world import REF, PulsarWorld, state
+from daemon.tests.migration.pulsar_world import REF, SUB, TOPIC, PulsarWorld, state
+from daemon.tests.support.world import acks
+
+NATIVE = Settings(inline_state_max_bytes=0)
+PULSAR = Settings(format="pulsar", inline_state_max_bytes=0)
 
 
-async def differs(world: PulsarWorld) -> str:
+async def differs(world: PulsarWorld, ref: PulsarCursorRef = REF) -> str:
     """What ours and Pulsar's do not have in common."""
-    theirs = await read_cursor(await world.pulsar(), REF)
-    _, ours, _ = await export.read_state(await world.ports(), REF.name, world.bar)
+    theirs = await read_cursor(await world.pulsar(), ref)
+    _, ours, _ = await export.read_state(await world.ports(), ref.name, world.bar)
     wanted = to_ack_state(theirs.state, theirs.layout, stamp=Stamp(0, 0), cursor_properties=theirs.cursor_properties)
     return str(difference(wanted, ours.state) or "")
 
 
-async def test_a_cursor_in_its_znode(world: PulsarWorld) -> None:
+async def imported(world: PulsarWorld, ref: PulsarCursorRef = REF, **options: object) -> Outcome:
+    return await (await world.importing(**options)).one(ref)
+
+
+@pytest.mark.parametrize("ours", [NATIVE, PULSAR], ids=["native", "pulsar"])
+async def test_a_cursor_in_its_znode(world: PulsarWorld, ours: Settings) -> None:
     await world.in_znode(state(), properties={"a": "b"})
-    outcome = await (await world.importing()).one(REF)
+    outcome = await imported(world, settings=ours)
     assert (outcome.ok, outcome.status) == (True, "imported"), outcome
     assert await differs(world) == ""
     footer = await world.footer(REF.name)
-    assert footer.state is FooterState.CLOSED and footer.writer.split("/")[-2] == "import-pulsar"
+    assert footer.state is FooterState.CLOSED and footer.writer.split("/")[-2] == "import-pulsar" and footer.format == ours.format
+    numbers = outcome.numbers
+    assert (numbers["markDelete"], numbers["acked"], numbers["partialBatches"]) == ([7, 3], 36, 2)
+    assert (numbers["properties"], numbers["cursorProperties"], numbers["layoutLedgers"], numbers["epoch"]) == (1, 1, 3, 1)
+    assert numbers["ranges"] == sum(len(b - b.shift(1)) for b in state().acked.values())
+    assert "the znode holds the state" in outcome.text and f"{numbers['bytesRead']:,} bytes read" in outcome.text
 
 
-async def test_a_live_cursor_ledger(world: PulsarWorld) -> None:
+@pytest.mark.parametrize("ours", [NATIVE, PULSAR], ids=["native", "pulsar"])
+async def test_a_live_cursor_ledger_is_not_disturbed(world: PulsarWorld, ours: Settings) -> None:
     ledger = await world.in_ledger(state((7, 0), seed=1), state((7, 3), seed=2), closed=False)
-    outcome = await (await world.importing()).one(REF)
+    outcome = await imported(world, settings=ours)
     assert outcome.ok, outcome
     fresh = outcome.numbers["freshness"]
     assert (fresh["ledger"], fresh["entry"], fresh["beyondConfirmed"], fresh["ledgerState"]) == (ledger, 1, 1, "OPEN")
-    assert await differs(world) == ""
+    assert "live cursor ledger" in outcome.text and await differs(world) == ""
     await (await world.broker()).append(ledger, 2, b"goes on")
+
+
+async def test_many_entries_go_in_bounded_batches(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cursorkeeper.cli.pulsar_source.ENTRIES_PER_BATCH", 1000)
+    monkeypatch.setattr("cursorkeeper.cli.pulsar_source.PARTIALS_PER_BATCH", 1)
+    await world.topic(TOPIC, ((7, 50_000), (9, 50_000), (12, 0)))
+    acked = {7: BitMap(range(5, 50_000, 3)), 9: BitMap(range(50_000)), 12: BitMap([0, 200_000])}
+    await world.in_ledger(state(acked=acked))
+    assert (await imported(world)).ok and await differs(world) == ""
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    entries=st.dictionaries(st.sampled_from([7, 9, 12]), st.sets(st.integers(0, 99), min_size=1, max_size=40), max_size=3),
+    batches=st.dictionaries(
+        st.tuples(st.sampled_from([7, 9, 12]), st.integers(0, 99)), st.sets(st.integers(0, 200), min_size=1, max_size=9), max_size=6
+    ),
+    mark_delete=st.tuples(st.sampled_from([3, 7, 8, 9, 12, 13]), st.integers(-1, 99)),
+    native=st.booleans(),
+    closed=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_state(
+    entries: dict[int, set[int]],
+    batches: dict[tuple[int, int], set[int]],
+    mark_delete: tuple[int, int],
+    native: bool,
+    closed: bool,
+    seed: int,
+) -> None:
+    info = PositionInfo(Position(*mark_delete), {n: BitMap(found) for n, found in sorted(entries.items())}, form=None)
+    batches = {at: missing for at, missing in batches.items() if at[1] not in info.acked.get(at[0], ())}
+    info = replace(info, batches={PartialKey(*at): BitMap(missing) for at, missing in sorted(batches.items())})
+
+    async def story() -> None:
+        world = PulsarWorld(seed=seed)
+        await world.topic(TOPIC, ((7, 100), (9, 100), (12, 0)))
+        await world.in_ledger(info, closed=closed)
+        outcome = await imported(world, settings=NATIVE if native else PULSAR)
+        assert outcome.ok, outcome
+        assert await differs(world) == ""
+        assert (await imported(world)).status == "already there"
+
+    asyncio.run(story())
+
+
+# ---- what is there already
+
+
+async def test_done_twice_it_is_there_already(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    await imported(world)
+    before = await world.footer(REF.name)
+    for replaces in (False, True):
+        outcome = await imported(world, replace=replaces)
+        assert (outcome.ok, outcome.status) == (True, "already there") and await world.footer(REF.name) == before
+
+
+async def test_when_pulsar_has_moved_on_it_is_refused_without_replace(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    await imported(world)
+    before = await world.footer(REF.name)
+    await world.in_znode(state((7, 20)))
+    refused = await imported(world)
+    assert (refused.ok, refused.status) == (False, "refused") and refused.problem is not None
+    assert "mark-delete is 7:20 and 7:3" in refused.problem.message and "--replace" in refused.problem.remedy
+    assert await world.footer(REF.name) == before
+    outcome = await imported(world, replace=True)
+    assert (outcome.status, outcome.numbers["epoch"]) == ("replaced", 3) and await differs(world) == ""
+
+
+async def test_a_cursor_in_use_is_refused_without_replace(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    source = await world.source(REF.name)
+    source.ack(acks(7, 98))
+    await source.durable()
+    refused = await imported(world)
+    assert (
+        refused.status == "refused" and refused.problem is not None and "it exists and is open (epoch 1, by k/" in refused.problem.message
+    )
+    source.ack(acks(7, 99))
+    await source.durable()
+    assert (await imported(world, replace=True)).status == "replaced" and await differs(world) == ""
+    await source.told.until(lambda: source.told.ended == "deposed")
+
+
+async def test_a_tombstone_is_no_obstacle(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    await imported(world)
+    await imported(world, replace=True)
+    await world.in_znode(state((7, 20)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Making, "_open", _dies)
+        with pytest.raises(Died):
+            await imported(world, replace=True)
+    assert (await world.footer(REF.name)).state is FooterState.DELETED
+    assert (await imported(world)).status == "imported" and await differs(world) == ""
+
+
+# ---- imports that died
+
+
+class Died(BaseException):
+    """kill -9, as far as one process can play it."""
+
+
+async def _dies(self: object, *_: object, **__: object) -> None:
+    raise Died
+
+
+async def test_a_half_import_is_made_again_without_being_told(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    await world.half_imported()
+    outcome = await imported(world)
+    assert (outcome.ok, outcome.status) == (True, "redone"), outcome
+    assert await differs(world) == "", "entries 11 and 12, which only the half import had acked, are not in it"
+
+
+@pytest.mark.parametrize("dies_in", ["_open", "_send_all", "_send_layout", "_close"])
+async def test_killed_anywhere_and_run_again(world: PulsarWorld, dies_in: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.in_znode(state())
+    with monkeypatch.context() as patch:
+        patch.setattr(Making, dies_in, _dies)
+        with pytest.raises(Died):
+            await imported(world)
+    outcome = await imported(world)
+    assert outcome.ok and outcome.status in ("imported", "redone") and await differs(world) == ""
+
+
+async def test_who_has_claimed_it_since_is_not_an_import(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    await world.half_imported()
+    source = await world.source(REF.name)
+    source.ack(acks(7, 99))
+    await source.durable()
+    refused = await imported(world)
+    assert refused.status == "refused" and refused.problem is not None and "is open" in refused.problem.message
+
+
+def test_what_is_a_left_over() -> None:
+    def footer(writer: str, kind: FooterState = FooterState.OPEN) -> Footer:
+        return Footer("t", "s", kind, 1, writer, 1, 1, Position(0, -1), EmptyBase(Position(0, -1)))
+
+    mine = NATIVE.identity
+    host, pid = mine.rsplit("/", 1)
+    for writer, left in [
+        (f"{mine}/import-pulsar/ab", True),
+        ("elsewhere/7/import-pulsar/ab", True),
+        (f"{host}/{2**22 + 1}/import-pulsar/ab", True),  # no such process
+        (f"{host}/1/import-pulsar/ab", False),  # somebody runs there
+        (f"{mine}/import/ab", False),
+        (f"{mine}/ab", False),
+        (f"x/import-pulsar/{pid}/ab", False),  # a daemon with a strange name
+        ("import-pulsar/ab", False),
+    ]:
+        assert is_left_over(footer(writer), "import-pulsar", NATIVE) is left, writer
+    assert not is_left_over(footer(f"{mine}/import-pulsar/ab", FooterState.CLOSED), "import-pulsar", NATIVE)
+
+
+# ---- runs over many cursors
+
+
+async def run(world: PulsarWorld, capsys: pytest.CaptureFixture[str], selection: Selection, **options: object) -> tuple[int, str]:
+    """Exit code and output of a run."""
+    importing: Importing = await world.importing(**options)
+    reporter = Reporter(Bar("test", 0), importing.journal, as_json=False)
+    await import_all(importing, selection, reporter, jobs=3)
+    code = reporter.summary(selection, seconds=0)
+    return code, capsys.readouterr().out
+
+
+async def cluster(world: PulsarWorld, count: int = 6) -> list[PulsarCursorRef]:
+    refs = [PulsarCursorRef(f"persistent://t/ns/topic-{n}", SUB) for n in range(count)]
+    for n, ref in enumerate(refs):
+        if n % 2:
+            await world.in_znode(state(seed=n), ref)
+        else:
+            await world.in_ledger(state(seed=n), ref=ref, closed=n % 4 == 0)
+    return refs
+
+
+async def test_a_malformed_znode_harms_no_neighbour(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    refs = await cluster(world)
+    await world.put(refs[2].path, b"\x47\x78\x00\x00\x00\x04\x08\x01\x10\x2c????")
+    code, out = await run(world, capsys, Selection.everything())
+    assert code == NO and f"failed  {refs[2]}: {refs[2].path}:" in out and "What to do:" in out
+    assert "6 cursor(s): 5 imported, 1 failed" in out
+    for ref in refs:
+        if ref != refs[2]:
+            assert await differs(world, ref) == ""
+
+
+async def test_a_run_with_a_journal_is_resumed(world: PulsarWorld, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    refs = await cluster(world)
+    await world.put(refs[3].path, b"?")
+    journal = Journal.open(tmp_path / "j", "import-pulsar", {"root": "r"})
+    code, _ = await run(world, capsys, Selection.of_tenant("t"), journal=journal)
+    journal.close()
+    assert code == NO
+    await world.in_znode(state((7, 40)), refs[1])  # Pulsar has moved on: without the journal this would be refused
+    await world.in_znode(state(), refs[3])
+    journal = Journal.open(tmp_path / "j", "import-pulsar", {"root": "r"})
+    assert journal.done == {str(ref) for ref in refs if ref != refs[3]}
+    code, out = await run(world, capsys, Selection.of_tenant("t"), journal=journal)
+    assert code == 0 and "5 done before, 1 imported" in out, out
+    journal.close()
+
+
+async def test_a_journal_does_not_outweigh_what_is_there(world: PulsarWorld, tmp_path: Path) -> None:
+    await world.in_znode(state())
+    journal = Journal.open(tmp_path / "j", "import-pulsar", {})
+    journal.finished(str(REF), "imported", ok=True)
+    assert (await imported(world, journal=journal)).status == "imported", "the journal is of a cursor that is gone"
+    assert (await imported(world, journal=journal)).status == "done before"
+
+
+async def test_a_dry_run_reads_all_and_writes_nothing(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    refs = await cluster(world)
+    code, out = await run(world, capsys, Selection.of_namespace("t/ns"), dry_run=True)
+    assert code == 0 and "6 would be imported" in out and "acked entries in" in out
+    assert [name async for name in (await world.ports()).footers.names()] == [] and len(refs) == 6
+
+
+async def test_nothing_matches(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    await cluster(world)
+    code, out = await run(world, capsys, Selection.of_topic("persistent://t/ns/none"))
+    assert code == NO and "0 cursor(s): none" in out
+
+
+async def test_bookies_away_is_exit_code_3_and_later_well(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    await world.in_ledger(state())
+    world.bookkeeper.bookies_up = 0
+    code, out = await run(world, capsys, Selection.everything())
+    assert code == AWAY and "not damage" in out
+    world.bookkeeper.bookies_up = 3
+    code, _ = await run(world, capsys, Selection.everything())
+    assert code == 0
+
+
+async def test_skipped_paths_are_told(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    await cluster(world, 1)
+    await world.put("/managed-ledgers/t/ns/non-persistent/x", b"")
+    _, out = await run(world, capsys, Selection.everything())
+    assert "skipped /managed-ledgers/t/ns/non-persistent" in out
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ((TOPIC, SUB, None, None, False), Selection.of_topic(TOPIC, SUB)),
+        ((f"{TOPIC}|{SUB}", None, None, None, False), Selection.of_topic(TOPIC, SUB)),
+        ((TOPIC, None, None, None, False), Selection.of_topic(TOPIC)),
+        ((None, None, "t", None, False), Selection.of_tenant("t")),
+        ((None, None, None, "t/ns", False), Selection.of_namespace("t/ns")),
+        ((None, None, None, None, True), Selection.everything()),
+        ((None, None, None, None, False), None),
+        ((TOPIC, None, "t", None, False), None),
+        ((None, None, "t", None, True), None),
+        (("topic", None, None, None, False), None),
+        ((None, None, "a/b", None, False), None),
+        ((None, None, None, "t", False), None),
+    ],
+)
+def test_one_choice_of_cursors(given: tuple[str | None, str | None, str | None, str | None, bool], wanted: Selection | None) -> None:
+    if wanted is not None:
+        assert migrating.selection_of(*given) == wanted
+        return
+    with pytest.raises(CommandError):
+        migrating.selection_of(*given)
+
+
+def test_pulsars_addresses_and_password() -> None:
+    ours = Settings(zookeeper="z:1/ours", password="mine")
+    assert migrating.pulsar_settings(ours, {}, None).zookeeper == "z:1/ours"
+    assert migrating.pulsar_settings(ours, {}, "p:2").zookeeper == "p:2"
+    conf = {"metadataStoreUrl": "zk:q:3/chroot", "managedLedgerPassword": "theirs"}
+    found = migrating.pulsar_settings(ours, conf, None)
+    assert (found.zookeeper, found.password) == ("q:3/chroot", "theirs")
+    assert migrating.pulsar_settings(ours, {}, None).password == "", "Pulsar's default, not ours"
