@@ -59,6 +59,13 @@ def test_r01_a_state_of_any_size_is_entries_of_bounded_size_and_a_footer(ledgers
     assert found.info.properties == info.properties
 
 
+@pytest.mark.parametrize(("length", "entries"), [(CHUNK - 1, 1), (CHUNK, 3), (CHUNK + 1, 3), (2 * CHUNK - 1, 3), (2 * CHUNK, 4)])
+def test_r01_the_threshold_is_exact(length: int, entries: int) -> None:
+    """numParts = 1 + length div size, as PIP-381's code has it: an exact multiple ends with an empty chunk."""
+    assert len(entries_of(bytes(length), compression=None, max_entry_bytes=CHUNK, multiple=True)) == entries
+    assert len(entries_of(bytes(length), compression=None, max_entry_bytes=CHUNK, multiple=False)) == 1
+
+
 def test_r03_the_footer_is_json_and_its_chunks_are_the_entries_before_it() -> None:
     raw = bytes(range(256)) * 10
     *chunks, footer = entries_of(raw, compression=None, max_entry_bytes=CHUNK, multiple=True)
