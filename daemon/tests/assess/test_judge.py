@@ -65,6 +65,18 @@ def test_mark_delete_that_moved_over_ledgers_is_counted_by_the_layout() -> None:
 
 def test_a_trimmed_ledger_cannot_come_back() -> None:
     assert judge(Stored(at((7, 4))), at((9, 1)), {9: 10}, DEFAULT).redelivered == 2
+    assert judge(Stored(at((7, 4))), at((7, 4), l8=(1, 2), l9=(3,)), {7: 10, 9: 10}, DEFAULT).redelivered == 1
+
+
+def test_without_a_layout_what_is_known_is_counted() -> None:
+    assert judge(Stored(at((9, 0))), at((9, 2), l10=(5,)), {}, DEFAULT).redelivered == 3
+
+
+def test_where_nothing_is_written_any_more_a_moved_mark_delete_is_lost_for_the_same_reason() -> None:
+    tight = replace(DEFAULT, frame_bytes_max=100, znode_bytes_max=300)
+    memory = PositionInfo(Position(7, 9), {7: BitMap(range(11, 2_000, 2))}, form=Form.RANGES)
+    verdict = check(judge(Stored(at((7, 4))), memory, {7: 5_000}, tight))
+    assert verdict.by_reason == {Reason.FRAME: 5 + len(memory.acked[7])}
 
 
 def test_stored_that_is_ahead_of_an_older_answer_is_no_risk() -> None:

@@ -91,6 +91,13 @@ def test_the_cap_of_ranges_is_one_too_many_before_it_was_fixed() -> None:
         assert kept.state.acked[FIRST + 1] == BitMap(range(0, 2 * (expected - 100), 2)), "the oldest are kept"
 
 
+def test_the_ledger_that_crosses_the_cap_is_written_and_the_one_at_the_cap_too() -> None:
+    state = PositionInfo(Position(FIRST, -1), {FIRST + n: BitMap(range(1, 101)) for n in range(4)})
+    for cap, ledgers in ((0, 1), (99, 1), (100, 2), (199, 2), (200, 3), (400, 4)):
+        kept = what_pulsar_keeps(state, replace(DEFAULT, ranges_max=cap))
+        assert kept.state is not None and len(kept.state.acked) == ledgers, cap
+
+
 def test_a_cap_that_counts_the_ledger_itself_falls_back_to_ranges() -> None:
     state = backlog(10 * M)
     later = replace(DEFAULT, cap_counts_ledger=True)
@@ -119,6 +126,19 @@ def test_a_graceful_unload_uses_the_znode_only_for_few_ranges() -> None:
     assert (few.form, few.dropped_count) == (KeptForm.ZNODE, 0), "200 ranges fit the znode"
     many = what_pulsar_keeps(backlog(10 * M, 0.001), DEFAULT, closing=True)
     assert many.form is KeptForm.LONG_ARRAY and many.dropped_count > 9 * M, "10,000 ranges do not: the loss is that of a crash"
+
+
+def test_a_graceful_unload_with_as_many_ranges_as_allowed_uses_the_znode() -> None:
+    state = PositionInfo(Position(FIRST, -1), {FIRST: BitMap(range(1, 21, 2))})
+    forms = [what_pulsar_keeps(state, replace(DEFAULT, znode_ranges_max=n), closing=True).form for n in (9, 10)]
+    assert forms == [KeptForm.LONG_ARRAY, KeptForm.ZNODE]
+
+
+def test_a_close_whose_entry_does_not_fit_has_nothing_to_fall_back_to() -> None:
+    tight = replace(TUNED, frame_bytes_max=1_000)
+    assert what_pulsar_keeps(backlog(1 * M, 0.01), tight).form is KeptForm.ZNODE
+    closed = what_pulsar_keeps(backlog(1 * M, 0.01), tight, closing=True)
+    assert closed.state is None and list(closed.dropped_by) == [Reason.FRAME]
 
 
 def test_a_znode_that_does_not_fit_is_a_close_that_fails() -> None:

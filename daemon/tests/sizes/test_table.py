@@ -10,10 +10,12 @@ from functools import cache
 import numpy as np
 import pytest
 from cursorkeeper.core import bitmaps
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.state import AckState, LedgerAcks
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.sizes import native
-from cursorkeeper.sizes.encodings import ENCODINGS
+from cursorkeeper.sizes.encodings import ENCODINGS, dense_heap_bytes
 from cursorkeeper.sizes.holes import FIRST_LEDGER, Workload, further_acks
 from cursorkeeper.sizes.measure import Row, measure
 from cursorkeeper.sizes.plot import FRAME_BYTES
@@ -62,6 +64,18 @@ def test_r22_the_ceiling_of_one_entry_is_thirty_million_whatever_the_holes() -> 
         assert 30.4 * M < ceiling < 30.9 * M
 
 
+@pytest.mark.parametrize(("density", "gaps"), [(0.001, 1_001), (0.01, 101), (0.1, 11)])
+def test_r22_no_encoding_claims_less_than_the_gaps_hold(density: float, gaps: int) -> None:
+    """Gaps are uniform over so many lengths: that many bits for each hole is what no lossless encoding can save."""
+    found = row(10 * M, density)
+    least_bytes = found.holes * math.log2(gaps) / 8
+    for encoding in ENCODINGS:
+        if encoding.key != "delta_bytes":
+            assert found.bytes_by_key[encoding.key] >= least_bytes, encoding.key
+    assert found.bytes_by_key["snapshot_bytes"] < 2 * least_bytes
+    assert found.delta_acks == 1_000 and found.bytes_by_key["delta_bytes"] >= 1_000 * math.log2(found.holes / 1_000) / 8
+
+
 def test_r22_holes_have_the_issues_gaps() -> None:
     holes = Workload(1 * M, 0.01).holes()
     gaps = np.diff(holes)
@@ -92,20 +106,19 @@ def test_workloads_that_make_no_sense_are_refused(wrong: tuple[int, float, int])
         Workload(wrong[0], wrong[1], ledger_entries=wrong[2])
 
 
-def few_holes(entries: int, holes: int) -> PositionInfo:
+def few_holes(entries: int, holes: int) -> BitMap:
+    """Acked entries."""
     places = np.sort(np.random.default_rng(1).choice(entries, holes, replace=False)).astype(np.uint32)
     entries_acked = bitmaps.span(0, entries - 1) - bitmaps.from_sorted(places)
     entries_acked.discard(0)
-    return PositionInfo(Workload(10, 0.1).states()[0].mark_delete, {FIRST_LEDGER: entries_acked})
+    return entries_acked
 
 
 @pytest.mark.parametrize("entries", [50 * M, 250 * M, 1_000 * M])
 @pytest.mark.parametrize("holes", [1, 100, 10_000])
 def test_r18_a_snapshot_follows_the_holes_and_not_the_backlog(entries: int, holes: int) -> None:
-    from cursorkeeper.core.state import AckState, LedgerAcks
-
-    acked = few_holes(entries, holes).acked[FIRST_LEDGER]
-    state = AckState(few_holes(10, 1).mark_delete)
+    acked = few_holes(entries, holes)
+    state = AckState(Position(FIRST_LEDGER, -1))
     acks = state.ledgers[FIRST_LEDGER] = LedgerAcks()
     acks.high_water, acks.holes = acked.max() + 1, bitmaps.span(0, acked.max()) - acked
     size, _ = native.snapshot_records(state)
@@ -144,6 +157,11 @@ def test_r24_a_snapshot_holds_one_segment_at_a_time() -> None:
     states = [Workload(backlog, 0.1).states()[1] for backlog in (10 * M, 50 * M)]
     few, many = (peak_bytes(lambda state=state: native.snapshot_records(state)) for state in states)  # type: ignore[misc]
     assert many < 1.5 * few, "five times as many segments"
+
+
+@pytest.mark.parametrize(("highest", "words"), [(0, 1), (63, 1), (64, 2), (127, 2), (128, 3)])
+def test_the_heap_is_a_word_for_every_64_entries_up_to_the_highest(highest: int, words: int) -> None:
+    assert dense_heap_bytes(PositionInfo(Position(1, -1), {5: BitMap([highest]), 7: BitMap([0])})) == 8 * (words + 1)
 
 
 def test_further_acks_are_holes_each_once() -> None:
