@@ -36,7 +36,9 @@ async def cluster(stack: Standalone) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 def make_topic(pulsar: PulsarHarness) -> Callable[..., Topic]:
-    """A fabricated topic of its own: `make_topic(sizes)`."""
+    """A fabricated topic of its own: `make_topic(*sizes)`. A harness that an earlier test lost is started again."""
+    if not pulsar.running:
+        pulsar.restart()
 
     def make(*sizes: int) -> Topic:
         name = f"persistent://interop/ns/topic-{next(_numbers)}"

@@ -10,8 +10,8 @@ encoded subscription name. Calls block.
 Settings of `open_ledger` and what they are in `ManagedLedgerConfig` (defaults are the library's unless said):
 `longArray` (persistIndividualAckAsLongArray; true here), `openCacheSet`, `batchIndex`, `maxRanges` 10,000, `maxBatches` 10,000,
 `maxRangesInMetadataStore` 1,000, `entriesPerLedger` 50,000, `cursorEntriesPerLedger` 50,000, `markDeletesPerSecond` 0 (no limit: each
-ack is persisted before its callback), `ensemble` 1 (all quorums); of the factory: `cursorCompression` NONE, `cursorCompressionThreshold`
-16,384, `ledgerCompression`, `ledgerCompressionThreshold`. Retention is without end: nothing is trimmed.
+ack is persisted before its callback), `forceRecovery`, `ensemble` 1 (all quorums). Of the factory: `cursorCompression` NONE,
+`cursorCompressionThreshold` 16,384, `ledgerCompression`, `ledgerCompressionThreshold`. Retention is without end: nothing is trimmed.
 """
 
 from __future__ import annotations
@@ -157,6 +157,11 @@ class PulsarHarness:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.kill()
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     # --- topics --------------------------------------------------------------------------------------------------------------------
 

@@ -152,6 +152,7 @@ final class Topics {
         settings.setMinimumRolloverTime(0, TimeUnit.MILLISECONDS);
         settings.setMetadataMaxEntriesPerLedger((int) config.number("cursorEntriesPerLedger", 50_000));
         settings.setThrottleMarkDelete(config.fraction("markDeletesPerSecond", 0));
+        settings.setLedgerForceRecovery(config.flag("forceRecovery", false));
         settings.setRetentionTime(-1, TimeUnit.SECONDS);
         settings.setRetentionSizeInMB(-1);
         return settings;
