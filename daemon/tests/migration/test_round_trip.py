@@ -1,0 +1,253 @@
+"""The round trip through real systems: a cursor of Pulsar's own classes, live and then stopped, becomes ours, is acked on, and
+goes back; after each step both say the same of every entry. And an import that is killed with -9 and run again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cursorkeeper.cli import connect, export
+from cursorkeeper.cli.output import Bar
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
+from cursorkeeper.format.pulsar.names import managed_ledger_name
+from cursorkeeper.format.pulsar.states import to_ack_state
+from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.migration.compare import difference
+from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.settings import Settings
+from cursorkeeper_clients.stack import Standalone
+from pyroaring import BitMap
+
+from daemon.tests.interop.harness import VERSIONS, PulsarHarness, Report
+from daemon.tests.support.world import SilentTelemetry, Source, acks, partial
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+REPOSITORY = Path(__file__).parents[3]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY / "clients"), str(REPOSITORY / "daemon")]), "COLUMNS": "200"}
+PROGRAM = [sys.executable, "-m", "cursorkeeper.cli.main"]
+ONE_BOOKIE = "managedLedgerDefaultEnsembleSize=1\nmanagedLedgerDefaultWriteQuorum=1\nmanagedLedgerDefaultAckQuorum=1\n"
+WIDE = ONE_BOOKIE + "managedLedgerMaxUnackedRangesToPersist=1000000\n"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with Standalone(tmp_path_factory.mktemp("migration-stack"), bookies=1) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=sorted(VERSIONS))
+def pulsar(request: pytest.FixtureRequest, stack: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarHarness]:
+    with PulsarHarness(request.param, stack.zookeeper, tmp_path_factory.mktemp(f"pulsar-{request.param}")) as running:
+        yield running
+
+
+class Tools:
+    """The commands, against one stack."""
+
+    def __init__(self, stack: Standalone, folder: Path) -> None:
+        self.stack, self.folder = stack, folder
+        self.config, self.conf = folder / "ours.toml", folder / "broker.conf"
+        self.config.write_text("ensemble = 1\nwrite_quorum = 1\nack_quorum = 1\n")
+        self.conf.write_text(WIDE)
+
+    def command(self, name: str, *arguments: str) -> list[str]:
+        where = ["--zookeeper", self.stack.zookeeper, "--gateway", self.stack.gateway, "--config", str(self.config)]
+        return [*PROGRAM, name, *where, "--pulsar-broker-conf", str(self.conf), "--json", *arguments]
+
+    def run(self, name: str, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+        """JSON lines of a command."""
+        done = subprocess.run(
+            self.command(name, *arguments), capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT, cwd=self.folder
+        )
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(zookeeper=self.stack.zookeeper, gateway=self.stack.gateway, ensemble=1, write_quorum=1, ack_quorum=1)
+
+    def ours(self, name: CursorName) -> AckState:
+        """What a reader of ours finds."""
+
+        async def read() -> AckState:
+            async with connect.ports(self.settings) as ports:
+                _, answer, _ = await export.read_state(ports, name, Bar("reading"))
+                return answer.state
+
+        return asyncio.run(read())
+
+    @asynccontextmanager
+    async def keeper(self) -> Any:
+        """A daemon of ours."""
+        async with connect.ports(self.settings, "writer") as ports:
+            keeper = Keeper(ports.ledgers, ports.zookeeper, SilentTelemetry(), policy=self.settings.policy, identity="daemon/1")
+            await keeper.start()
+            yield keeper
+            assert await keeper.close() == []
+
+
+@pytest.fixture
+def tools(stack: Standalone, tmp_path: Path) -> Tools:
+    return Tools(stack, tmp_path)
+
+
+def from_report(report: Report) -> AckState:
+    """What Pulsar's own cursor says, entry by entry, as a state of ours."""
+    items = [LayoutItem(ledger, LayoutState.CLOSED, count) for ledger, count in report.layout.ledgers[:-1]]
+    layout = (*items, LayoutItem(report.layout.ledgers[-1][0], LayoutState.OPEN, 0))
+    info = PositionInfo(report.mark_delete, dict(report.acked), dict(report.batches), dict(report.properties))
+    return to_ack_state(info, layout, stamp=Stamp(0, 0), cursor_properties=report.cursor_properties)
+
+
+def populate(pulsar: PulsarHarness, ledger: str, cursor: str, rng: random.Random, entries: int = 350) -> list[tuple[int, int]]:
+    """A topic of several real ledgers and a cursor with holes, partial batches and properties. Its data ledgers."""
+    pulsar.open_ledger(ledger, entriesPerLedger=100, maxRanges=1_000_000)
+    layout = pulsar.append(ledger, entries).ledgers
+    pulsar.open_cursor(ledger, cursor, properties={"dedup": 5}, cursor_properties={"made by": "pulsar"})
+    pulsar.mark_delete(ledger, cursor, (layout[0][0], 3), {"dedup": 7, "other": -1})
+    ack(pulsar, ledger, cursor, rng, layout)
+    batches = {PartialKey(layout[1][0], 7): BitMap([0, 63]), PartialKey(layout[2][0], 50): BitMap([64])}
+    pulsar.delete(ledger, cursor, batches=batches)
+    return list(layout)
+
+
+def ack(pulsar: PulsarHarness, ledger: str, cursor: str, rng: random.Random, layout: Sequence[tuple[int, int]], count: int = 40) -> None:
+    kept = {layout[0][0]: {4}, layout[1][0]: {7}, layout[2][0]: {50}}
+    some = {of: BitMap(set(rng.sample(range(min(n, 100)), min(n, count))) - kept.get(of, set())) for of, n in layout if n}
+    pulsar.delete(ledger, cursor, {of: found for of, found in some.items() if found})
+
+
+def test_there_and_back_again(pulsar: PulsarHarness, tools: Tools) -> None:
+    rng = random.Random(7)
+    topic, sub = f"persistent://t/ns/{pulsar.version}", "a sub/é"
+    ledger, cursor = managed_ledger_name(topic), "a+sub%2F%C3%A9"
+    name = CursorName(topic, sub)
+    layout = populate(pulsar, ledger, cursor, rng)
+
+    # live: read without a fence, and the broker goes on writing into the same ledger
+    before = pulsar.internals(ledger, cursor)
+    (line, summary) = tools.run("import-pulsar", topic, sub)
+    assert line["status"] == "imported" and summary["statuses"] == {"imported": 1}
+    fresh = line["freshness"]
+    assert (fresh["ledger"], fresh["entry"], fresh["beyondConfirmed"]) == (before.cursor_ledger, before.cursor_ledger_last_entry, 1)
+    assert fresh["ledgerState"] == "OPEN" and "live cursor ledger" in fresh["sentence"]
+    assert not difference(from_report(pulsar.report(ledger, cursor)), tools.ours(name))
+    ack(pulsar, ledger, cursor, rng, layout)
+    after = pulsar.internals(ledger, cursor)
+    assert (after.state, after.cursor_ledger, after.ledger_write_errors) == (before.state, before.cursor_ledger, 0)
+    assert after.cursor_ledger_last_entry > before.cursor_ledger_last_entry
+
+    # stopped
+    report = pulsar.report(ledger, cursor)
+    (refused, _) = tools.run("import-pulsar", topic, sub, code=1)
+    assert refused["status"] == "refused" and "acked entries are missing" in refused["problem"]
+    pulsar.close_ledger(ledger)
+    (line, _) = tools.run("import-pulsar", "--namespace", "t/ns", "--replace", "--resume", str(tools.folder / "j"))[-2:]
+    assert line["status"] == "replaced"
+    assert not difference(from_report(report), tools.ours(name))
+    assert tools.run("import-pulsar", topic, sub)[0]["status"] == "already there"
+
+    # acked on here
+    asyncio.run(acked_on(tools, name, layout))
+    mine = tools.ours(name)
+    assert difference(from_report(report), mine).extra > 0
+
+    # and back
+    (refused, _) = tools.run("export-pulsar", topic, sub, "--target-version", pulsar.version, code=1)
+    assert refused["status"] == "refused" and "--replace" in refused["remedy"]
+    (line, _) = tools.run("export-pulsar", topic, sub, "--target-version", pulsar.version, "--replace")
+    assert (line["status"], line["form"]) == ("replaced", "longArray" if line["ledger"] >= 0 else "znode"), line
+    pulsar.open_ledger(ledger, entriesPerLedger=100, maxRanges=1_000_000)
+    pulsar.open_cursor(ledger, cursor)
+    back = pulsar.report(ledger, cursor)
+    wrong = difference(mine, from_report(back))
+    assert not wrong, wrong
+    assert back.properties == {"dedup": 7, "other": -1} and back.cursor_properties == {"made by": "pulsar"}
+    pulsar.delete(ledger, cursor, positions=[(layout[1][0], 7)])
+    assert PartialKey(layout[1][0], 7) not in pulsar.report(ledger, cursor).batches, "and Pulsar goes on with it"
+    refused = tools.run("export-pulsar", topic, sub, "--replace", code=1)[0]
+    assert refused["status"] == "refused" and "a broker may have the topic" in refused["problem"]
+    pulsar.close_ledger(ledger)
+
+
+async def acked_on(tools: Tools, name: CursorName, layout: Sequence[tuple[int, int]]) -> None:
+    """More acks, a batch that is completed, one more."""
+    async with tools.keeper() as keeper:
+        source = Source(keeper, name)
+        await source.open()
+        first, second, third = (of for of, _ in layout[:3])
+        source.ack(acks(first, *range(60, 90)), partial(second, 7, 0, {63}), partial(third, 50, 0, {1}), partial(third, 51, 10, {3, 9}))
+        await source.durable()
+
+
+def test_a_crashed_broker_and_a_state_that_only_the_newest_entry_holds(pulsar: PulsarHarness, tools: Tools) -> None:
+    topic = f"persistent://t/crash/{pulsar.version}"
+    ledger = managed_ledger_name(topic)
+    layout = populate(pulsar, ledger, "sub", random.Random(9))
+    report = pulsar.report(ledger, "sub")
+    pulsar.halt()
+    try:
+        assert tools.run("import-pulsar", topic)[0]["freshness"]["beyondConfirmed"] == 1
+        assert not difference(from_report(report), tools.ours(CursorName(topic, "sub")))
+        refused = tools.run("export-pulsar", topic, "sub", "--live", "--target-version", pulsar.version, code=0)[0]
+        assert refused["status"] == "already there"
+        asyncio.run(acked_on(tools, CursorName(topic, "sub"), layout))
+        refused = tools.run("export-pulsar", topic, "sub", "--replace", "--target-version", pulsar.version, code=1)[0]
+        assert "is not closed" in refused["problem"] and "--broker-is-stopped" in refused["remedy"]
+        done = tools.run("export-pulsar", topic, "sub", "--replace", "--broker-is-stopped", "--target-version", pulsar.version)[0]
+        assert done["status"] == "replaced" and any("is left" in note for note in done["notes"])
+    finally:
+        pulsar.restart()
+    pulsar.open_ledger(ledger, entriesPerLedger=100)
+    pulsar.open_cursor(ledger, "sub")
+    assert not difference(tools.ours(CursorName(topic, "sub")), from_report(pulsar.report(ledger, "sub")))
+    pulsar.close_ledger(ledger)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_killed_with_9_and_run_again(pulsar: PulsarHarness, tools: Tools, resume: bool) -> None:
+    rng = random.Random(3)
+    cursors = [f"sub-{n:02}" for n in range(16)]
+    topic = f"persistent://kill-{resume}/ns/{pulsar.version}"
+    ledger = managed_ledger_name(topic)
+    layout = populate(pulsar, ledger, cursors[0], rng)
+    for cursor in cursors[1:]:
+        pulsar.open_cursor(ledger, cursor)
+        ack(pulsar, ledger, cursor, rng, layout, 30)
+    reports = {cursor: from_report(pulsar.report(ledger, cursor)) for cursor in cursors}
+
+    journal = tools.folder / "journal"
+    command = tools.command("import-pulsar", topic, "--jobs", "2", "--resume", str(journal))
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    try:
+        until = time.monotonic() + 60
+        while not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.001)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    done_before = journal.read_bytes().count(b'"status"')
+    assert 1 <= done_before < len(cursors), "it was killed too early or too late to say anything"
+
+    lines = tools.run("import-pulsar", topic, *(["--resume", str(journal)] if resume else []))
+    assert len(lines) == len(cursors) + 1 and all(line["ok"] for line in lines[:-1])
+    statuses = lines[-1]["statuses"]
+    assert statuses.get("done before" if resume else "already there", 0) >= done_before
+    for cursor, wanted in reports.items():
+        assert not difference(wanted, tools.ours(CursorName(topic, cursor))), cursor
+    pulsar.close_ledger(ledger)
