@@ -151,7 +151,8 @@ class PulsarStateWriter:
             budget = min(budget, settings.entry_bytes_max - settings.entry_bytes_max // 100 - _SLACK_BYTES)
         kept = self._kept_properties(info, budget)
         part = PositionInfo(info.mark_delete, properties=kept)
-        for ledger in sorted({*info.acked, *(key.ledger for key in info.batches)}):
+        ledgers = sorted({*info.acked, *(key.ledger for key in info.batches)})
+        for ledger in ledgers if len(kept) == len(info.properties) else []:  # what comes first is whole before the next begins
             whole = self._upto(info, kept, Position(ledger, _last_entry(info, ledger)))
             if not self._fits(whole, budget):
                 part = self._search(info, kept, ledger, budget, part)
