@@ -111,6 +111,17 @@ def test_entries_anywhere_in_32_bits_as_ranges(members: set[int]) -> None:
     assert ranges.encoded_bytes(ours.acked) == len(data) - 13
 
 
+@pytest.mark.parametrize("members", [4_095, 4_096, 4_097, 65_535, 65_536])
+@pytest.mark.parametrize("step", [1, 2, 3, 16])
+def test_containers_around_their_limits(members: int, step: int) -> None:
+    """An array container has at most 4,096 values."""
+    for first in (0, 1, 64, 65_535, 65_536):
+        one = BitMap(range(first, first + step * members, step)) if step * members <= 65_536 else BitMap(range(first, first + members))
+        for form in Form:
+            ours = PositionInfo(Position(1, -1), {7: one, 8: BitMap([3])}, form=form)
+            assert position_info.decode(position_info.encode(ours, form)) == ours
+
+
 @given(st.integers(0, 1 << 22), st.sets(st.integers(0, 300_000), min_size=1, max_size=40))
 def test_sparse_long_arrays_over_many_containers(base: int, members: set[int]) -> None:
     ours = PositionInfo(Position(1, -1), {7: BitMap(base + n for n in members)}, form=Form.LONG_ARRAY)
