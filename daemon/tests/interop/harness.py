@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,7 +104,7 @@ class PulsarHarness:
         """`client`: frameBytes, addTimeoutSeconds, readTimeoutSeconds, cursorPositionFlushSeconds."""
         self.version, self.zookeeper = version, zookeeper
         self._folder, self._heap_mib, self._call_max_s, self._client = folder, heap_mib, call_max_s, client
-        self._log = folder / f"harness-{version}.log"
+        self._log, self._temp = folder / f"harness-{version}.log", folder / f"harness-{version}.tmp"
         self._process: subprocess.Popen[bytes] | None = None
 
     # --- the process ---------------------------------------------------------------------------------------------------------------
@@ -112,7 +113,8 @@ class PulsarHarness:
         """Start and connect. Raises `HarnessError` if the classes were not built."""
         if self._process is not None:
             raise HarnessError("the harness is running already")
-        self._folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._temp, ignore_errors=True)
+        self._temp.mkdir(parents=True)
         command = self._command_line()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -134,6 +136,7 @@ class PulsarHarness:
             return
         process.kill()
         process.wait(10)
+        shutil.rmtree(self._temp, ignore_errors=True)  # native libraries, unpacked; a killed JVM leaves them
         for pipe in (process.stdin, process.stdout):
             if pipe:
                 with suppress(BrokenPipeError):
@@ -244,8 +247,12 @@ class PulsarHarness:
         """Replaces all of them, in the znode."""
         self._call("set_cursor_properties", ledger=ledger, cursor=cursor, cursorProperties=dict(properties))
 
+    def throttle(self, ledger: str, cursor: str, mark_deletes_per_second: float) -> None:
+        """From now on; 0 = no limit."""
+        self._call("throttle", ledger=ledger, cursor=cursor, markDeletesPerSecond=mark_deletes_per_second)
+
     def flush(self, ledger: str, cursor: str) -> Internals:
-        """What Pulsar's timer does every minute: persist if dirty. Does not wait for the write."""
+        """What Pulsar's timer does every minute: persist if dirty, if the throttle lets it. Does not wait for the write."""
         return _internals(self._call("flush", ledger=ledger, cursor=cursor))
 
     def report(self, ledger: str, cursor: str, *, max_s: float | None = None) -> Report:
@@ -321,7 +328,7 @@ class PulsarHarness:
         if not class_path.is_file():
             raise HarnessError(f"{class_path} is missing: build it with `make interop-classes`")
         opens = [argument for package in _OPENS for argument in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
-        jvm = [f"-Xmx{self._heap_mib}m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", f"-Djava.io.tmpdir={self._folder}"]
+        jvm = [f"-Xmx{self._heap_mib}m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", f"-Djava.io.tmpdir={self._temp}"]
         classes = f"{target / 'classes'}{os.pathsep}{class_path.read_text().strip()}"
         return ["java", *jvm, "-Dio.netty.tryReflectionSetAccessible=true", *opens, "-cp", classes, "io.cursorkeeper.interop.Main"]
 

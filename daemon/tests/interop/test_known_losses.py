@@ -137,6 +137,46 @@ async def test_a_lone_partial_batch_ack_is_never_persisted(cluster: Cluster, mak
     topic.close()
 
 
+async def test_an_ack_within_the_limiters_second_waits_for_the_flush(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
+    """Its callback comes at once. Pulsar's timer flushes every 60 s; a crash before it delivers the message again. The limiter also holds
+    for the flush."""
+    topic = make_topic(200)
+    topic.open(markDeletesPerSecond=0.001)
+    topic.subscribe("sub")
+    topic.ack("sub", {topic.ids[0]: [10]})
+    topic.ack("sub", {topic.ids[0]: [20]})
+    assert topic.report("sub").acked == {topic.ids[0]: BitMap([10, 20])}
+    assert (await cluster.read(topic.name, "sub")).state.acked == {topic.ids[0]: BitMap([10])}
+    writes = topic.internals("sub").ledger_writes
+    topic.pulsar.flush(topic.managed, "sub")
+    assert topic.internals("sub").ledger_writes == writes
+    topic.pulsar.throttle(topic.managed, "sub", 0)
+    topic.pulsar.flush(topic.managed, "sub")
+    topic.wait("sub", lambda now: now.ledger_writes > writes)
+    assert (await cluster.read(topic.name, "sub")).state.acked == {topic.ids[0]: BitMap([10, 20])}
+    topic.close()
+
+
+async def test_a_cursor_taken_back_and_unloaded_before_its_first_write_goes_into_the_znode(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
+    """However many ranges it has: the recovered ledger is read-only, so the close does not use it. Batch indexes are lost by that (they are
+    not restored from a znode). One write to a ledger of its own before the unload, and the close goes there."""
+    for writes_first in (False, True):
+        topic = make_topic(1, 2_000)
+        batches = {PartialKey(topic.ids[0], 0): BitMap([3])}
+        state = PositionInfo(Position(topic.ids[0], -1), {topic.ids[1]: BitMap(range(1, 1_001, 2))}, batches)
+        await writing.into_ledger(cluster, topic, "sub", state, Form.LONG_ARRAY)
+        topic.open(maxRanges=1_000, maxRangesInMetadataStore=100)
+        if writes_first:
+            topic.ack("sub", {topic.ids[1]: [1]})  # acked already: only written
+        topic.reopen()
+        assert ((await cluster.read(topic.name, "sub")).freshness.source == "znode") == (not writes_first)
+        said = topic.report("sub")
+        assert (said.acked, said.batches) == (state.acked, batches if writes_first else {})
+        topic.close()
+
+
 @pytest.mark.parametrize("compression", COMPRESSED)
 @pytest.mark.parametrize("kind", ["mark-delete property", "cursor property"])
 async def test_a_compressed_znode_with_properties_keeps_its_topic_from_loading(

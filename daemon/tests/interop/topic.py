@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cursorkeeper.core.positions import Position
@@ -76,6 +77,13 @@ class Topic:
 
     def internals(self, cursor: str) -> Internals:
         return self.pulsar.internals(self.managed, names.encode_name(cursor))
+
+    def wait(self, cursor: str, until: Callable[[Internals], bool], max_s: float = 20.0) -> Internals:
+        """Asks again until it is so. Raises AssertionError at the limit."""
+        end = time.monotonic() + max_s
+        while not until(now := self.internals(cursor)):
+            assert time.monotonic() < end, f"{cursor}: not within {max_s:.0f} s: {now}"
+        return now
 
     def write_ledger(self, cursor: str, entries: Iterable[bytes], metadata: Mapping[str, str] | None = None) -> int:
         return self.pulsar.write_cursor_ledger(self.managed, names.encode_name(cursor), entries, metadata=metadata)

@@ -66,7 +66,13 @@ final class Acks {
         return Json.object();
     }
 
-    /** What Pulsar's timer does. Answers when it was started: see what became of it in the internals. */
+    /** {@code markDeletesPerSecond}, 0 = no limit. */
+    static JsonNode throttle(ManagedCursorImpl cursor, Request request) {
+        cursor.setThrottleMarkDelete(request.fraction("markDeletesPerSecond", 0));
+        return Json.object();
+    }
+
+    /** What Pulsar's timer does; the throttle holds for it too. Answers when it was started: see what became of it in the internals. */
     static JsonNode flush(ManagedCursorImpl cursor) {
         CursorAccess.flush(cursor);
         return Report.internals(cursor);

@@ -29,6 +29,7 @@ final class Commands {
         table.put("delete", request -> Acks.delete(topics().cursor(request), request));
         table.put("mark_delete", request -> Acks.markDelete(topics().cursor(request), request));
         table.put("set_cursor_properties", request -> Acks.setCursorProperties(topics().cursor(request), request));
+        table.put("throttle", request -> Acks.throttle(topics().cursor(request), request));
         table.put("flush", request -> Acks.flush(topics().cursor(request)));
         table.put("report", request -> Report.of(topics().cursor(request)));
         table.put("internals", request -> Report.internals(topics().cursor(request)));
