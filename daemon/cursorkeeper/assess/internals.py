@@ -21,6 +21,8 @@ from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from pyroaring import BitMap
 
 RANGE: Final = b"(:..:]"
+GROWTH_MAX: Final = 16_000_000
+"""So many entries at most has an open ledger got since its length was told."""
 _DIGITS: Final = b"0123456789-"
 _SPACES: Final = bytes.maketrans(b"()[]:.,", b"       ")
 _POSITION: Final = re.compile(r"(\d{1,19}):(-1|\d{1,19})")
@@ -59,7 +61,8 @@ def parse(value: Any) -> TopicInternals:
     cursors = value["cursors"]
     if not isinstance(cursors, dict):
         raise InternalsError("cursors: an object is expected")
-    return TopicInternals(_ledgers(value), {name: _cursor(told) for name, told in cursors.items()})
+    ledgers = _ledgers(value)
+    return TopicInternals(ledgers, {name: _cursor(told, ledgers) for name, told in cursors.items()})
 
 
 def _ledgers(value: dict[str, Any]) -> dict[int, int]:
@@ -88,18 +91,25 @@ def _number(row: dict[str, Any], key: str, where: str, high: int) -> int:
     return value
 
 
-def _cursor(told: Any) -> PositionInfo | InternalsError:
+def _cursor(told: Any, ledgers: Mapping[int, int]) -> PositionInfo | InternalsError:
     try:
         if not isinstance(told, dict):
             raise InternalsError("an object is expected")
         mark_delete = parse_position(told.get("markDeletePosition"))
-        return PositionInfo(mark_delete, acked := parse_ranges(told.get("individuallyDeletedMessages"), mark_delete), form=_form(acked))
+        acked = parse_ranges(told.get("individuallyDeletedMessages"), mark_delete)
+        _check_bounds(acked, ledgers)
+        return PositionInfo(mark_delete, acked, form=Form.RANGES if acked else None)
     except InternalsError as error:
         return error
 
 
-def _form(acked: Mapping[int, BitMap]) -> Form | None:
-    return Form.RANGES if acked else None
+def _check_bounds(acked: Mapping[int, BitMap], ledgers: Mapping[int, int]) -> None:
+    """The open ledger may have grown, or a new one begun, between the broker's reading of the one and of the other."""
+    last = max(ledgers, default=-1)
+    for ledger, entries in acked.items():
+        room = ledgers.get(ledger, 0) + (GROWTH_MAX if ledger >= last else 0)
+        if (ledger in ledgers or ledger > last) and entries.max() >= room:
+            raise InternalsError(f"individuallyDeletedMessages: {ledger}:{entries.max()} is acked, and the topic ends before it")
 
 
 def parse_position(text: Any) -> Position:

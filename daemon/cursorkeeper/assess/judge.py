@@ -117,9 +117,10 @@ def missing(memory: PositionInfo, recovered: PositionInfo, layout: Layout) -> di
     nothing of it can be delivered."""
     low, high = recovered.mark_delete, memory.mark_delete
     found: dict[int, BitMap] = {}
+    newest = max(layout, default=-1)  # one that is newer than the layout was not trimmed
     ledgers = {ledger for ledger in layout if low.ledger <= ledger <= high.ledger} | {*memory.acked, high.ledger}
     for ledger in sorted(ledgers):
-        if ledger < low.ledger or (layout and ledger not in layout):
+        if ledger < low.ledger or (ledger not in layout and ledger < newest):
             continue
         left = _acked_of(memory, ledger, layout.get(ledger)) - _acked_of(recovered, ledger, layout.get(ledger))
         if left:

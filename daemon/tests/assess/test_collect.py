@@ -96,6 +96,14 @@ async def test_cursors_of_one_side_only_are_errors_of_their_own(cluster: PulsarC
     assert [row.subscription for row in chosen] == ["both"], "the other names were not asked for"
 
 
+async def test_acks_in_ledgers_that_the_topic_no_longer_has_are_not_counted(cluster: PulsarCluster, tmp_path: Path) -> None:
+    await cluster.topic(LAYOUT)
+    await cluster.inline(SMALL)
+    odd = PositionInfo(Position(7, 4), {7: BitMap([6, 7]), 8: BitMap([1, 2, 3])}, form=Form.RANGES)
+    (row,) = await rows(cluster, saved(tmp_path, {TOPIC: told(LAYOUT, {"sub": odd})}), compare=True)
+    assert row.verdict is not None and row.verdict.redelivered == 0 and row.verdict.native_bytes
+
+
 async def test_damage_stays_with_its_cursor(cluster: PulsarCluster) -> None:
     await cluster.topic(LAYOUT)
     await cluster.inline(SMALL, "fine")

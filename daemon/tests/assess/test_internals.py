@@ -46,6 +46,15 @@ def test_what_pulsar_prints_is_read() -> None:
     assert parse(told()).entries_by_ledger == {12: 100, 15: 7}
 
 
+@pytest.mark.parametrize(("text", "fits"), [
+    ("[(12:5..12:99]]", True), ("[(12:5..12:100]]", False), ("[(15:-1..15:9000]]", True), ("[(15:5..15:4000000000]]", False),
+    ("[(16:-1..16:0]]", True), ("[(16:-1..16:4000000000]]", False), ("[(13:-1..13:5]]", True),
+])  # fmt: skip
+def test_acks_beyond_the_topic_are_refused(text: str, fits: bool) -> None:
+    """A ledger that was trimmed may still be named; the open one may have grown meanwhile."""
+    assert isinstance(only(told(individuallyDeletedMessages=text)), PositionInfo) is fits
+
+
 def test_nothing_below_mark_delete_is_kept() -> None:
     found = only(told(individuallyDeletedMessages="[(11:-1..11:5],(12:2..12:6]]"))
     assert isinstance(found, PositionInfo) and found.acked == {12: BitMap([5, 6])}

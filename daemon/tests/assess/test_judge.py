@@ -66,6 +66,7 @@ def test_mark_delete_that_moved_over_ledgers_is_counted_by_the_layout() -> None:
 def test_a_trimmed_ledger_cannot_come_back() -> None:
     assert judge(Stored(at((7, 4))), at((9, 1)), {9: 10}, DEFAULT).redelivered == 2
     assert judge(Stored(at((7, 4))), at((7, 4), l8=(1, 2), l9=(3,)), {7: 10, 9: 10}, DEFAULT).redelivered == 1
+    assert judge(Stored(at((7, 4))), at((7, 4), l11=(3,)), {7: 10, 9: 10}, DEFAULT).redelivered == 1, "newer than the layout"
 
 
 def test_without_a_layout_what_is_known_is_counted() -> None:
