@@ -11,13 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cursorkeeper.cli import reading, state_view
+from cursorkeeper.cli import reading, state_entries, state_view
 from cursorkeeper.cli.reading import End
 from cursorkeeper.cli.record_view import RecordView, view
 from cursorkeeper.core import events as ev
+from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.record import Kind
+from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
@@ -60,6 +62,10 @@ class Report:
     ledgers: int = 0
     mark_delete: tuple[int, int] | None = None
     totals: state_view.Totals | None = None
+    unfinished: int = 0
+    """Entries of a flush that was cut off: never confirmed."""
+    truncated: dict[str, Any] | None = None
+    """What the footer says the stored state leaves out."""
     previous: str = "none"
     """The older snapshot: none, same, differs, unreadable or not compared."""
     findings: list[Finding] = field(default_factory=list)
@@ -90,7 +96,7 @@ class Report:
             "markDelete": None if self.mark_delete is None else list(self.mark_delete),
             "totals": None if self.totals is None else self.totals.as_json(),
             "damage": [{"ledger": f.ledger, "entry": f.entry, "message": f.message} for f in self.findings],
-            "damageCount": self.findings_count, "remedy": self.remedy,
+            "damageCount": self.findings_count, "remedy": self.remedy, "unfinished": self.unfinished, "truncated": self.truncated,
         }  # fmt: skip
 
 
@@ -118,9 +124,12 @@ async def check(
 async def _check(ledgers: LedgerStore, name: CursorName, footer: Footer, progress: Progress, wait_s: float) -> Report:
     ends = await reading.ends_of(ledgers, footer)
     report = Report(name.display, str(footer.state), reading.is_at_least(footer, ends), ledgers=len(ends))
+    report.truncated = footer.truncated.as_fields() if footer.truncated is not None else None
     progress.grow(sum(end.last_entry + 1 for end in ends.values()))
+    whole = reading.whole_state_ledgers(footer)
     for ledger, end in ends.items():
-        await _check_ledger(ledgers, name, footer, ledger, end, report, progress, wait_s)
+        check_one = _check_states if ledger in whole else _check_ledger
+        await check_one(ledgers, name, footer, ledger, end, report, progress, wait_s)
     readable, is_newest = reading.visible(footer, ends)
     progress.say(f"replaying {name}")
     answer = await reading.replay(ledgers, name, readable, wait_s=wait_s)
@@ -173,6 +182,32 @@ async def _check_ledger(
         sequence = _check_header(shown, footer, name, sequence, report)
         if any(entry == b.last_entry for b in base):
             _check_end(shown, next(b for b in base if entry == b.last_entry), report)
+    if at != end.last_entry + 1:
+        report.found(f"ends at entry {at - 1}, {end.last_entry} was confirmed as its last", ledger)
+
+
+async def _check_states(
+    ledgers: LedgerStore, name: CursorName, footer: Footer, ledger: int, end: End, report: Report, progress: Progress, wait_s: float
+) -> None:
+    """A ledger of whole states: every one of them must be readable, though only the newest counts."""
+    progress.say(f"reading {name}")
+    assert end.info is not None
+    try:
+        written = pulsar_ledger.written_by(end.info.custom_metadata, name)
+        pulsar_ledger.check_owner(written, footer)
+    except DamageError as e:
+        report.found(e.message, ledger)
+        return
+    at = 0
+    entries = reading.entries(ledgers, ledger, end.last_entry, say=progress.say, wait_s=wait_s, unconfirmed=not end.is_final)
+    async for shown in state_entries.StateEntries(ledger, written).views(entries):
+        at = shown.entry + 1
+        report.records += 1
+        report.stored_bytes += shown.stored_bytes
+        report.unfinished += shown.kind == "unfinished"
+        progress.advance(1)
+        if not shown.is_good:
+            report.found(shown.problem, ledger, shown.entry)
     if at != end.last_entry + 1:
         report.found(f"ends at entry {at - 1}, {end.last_entry} was confirmed as its last", ledger)
 

@@ -92,6 +92,12 @@ def export(
     footer, answer, at_least, size = asyncio.run(work())
     if answer.fell_back:
         typer.echo("the newest snapshot is damaged; this is the state from the previous one, and it is complete", err=True)
+    if footer.truncated is not None:
+        typer.echo(
+            f"the stored state was truncated when it was written ({footer.truncated.limit}): {footer.truncated.acks:,} acks, "
+            f"{footer.truncated.batches:,} partial batches and {footer.truncated.properties:,} properties are not in it",
+            err=True,
+        )
     if output is not None and as_json:
         json_line({"cursor": name.display, "file": str(output), "bytes": size, "epoch": footer.epoch, "atLeast": at_least})
     elif output is not None:

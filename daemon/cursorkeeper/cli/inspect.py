@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, Any
 
 import typer
-from cursorkeeper.cli import connect, cursor_name, options, reading
+from cursorkeeper.cli import connect, cursor_name, options, reading, state_entries
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.footer_view import footer_json, footer_lines
 from cursorkeeper.cli.output import Bar, console, json_line, table
@@ -16,6 +16,7 @@ from cursorkeeper.cli.record_view import COLUMNS, NUMBERS, view
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper_clients.zookeeper import errors as zk
 
 PAGE_ROWS = 1_000
@@ -36,8 +37,10 @@ async def show(ports: Ports, name: CursorName, root: str, bar: Bar, *, records: 
         return 0
     bar.grow(sum(end.last_entry + 1 for end in ends.values()))
     bad = sum(end.info is None for end in ends.values())
+    whole = reading.whole_state_ledgers(footer)
     for ledger, end in ends.items():
-        bad += await _show_records(ports, name, ledger, end, bar, as_json=as_json)
+        show_one = _show_states if ledger in whole else _show_records
+        bad += await show_one(ports, name, ledger, end, bar, as_json=as_json)
     return bad
 
 
@@ -109,6 +112,39 @@ async def _show_records(ports: Ports, name: CursorName, ledger: int, end: End, b
         if rows % PAGE_ROWS == 0:
             out.print(page)
             page = table("", COLUMNS, right=NUMBERS)
+    if not as_json and page.row_count:
+        page.title = None
+        out.print()
+        out.print(page)
+    return bad
+
+
+async def _show_states(ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool) -> int:
+    """A ledger of whole states: what each entry is, by its size and the footer behind it."""
+    if end.info is None:
+        return 0  # counted as missing
+    out, bad, rows = console(), 0, 0
+    page = table("", state_entries.COLUMNS, right=state_entries.NUMBERS)
+    try:
+        written = pulsar_ledger.written_by(end.info.custom_metadata, name)
+    except DamageError as e:
+        if as_json:
+            json_line({"type": "ledger_problem", "ledger": ledger, "ok": False, "problem": e.message})
+        else:
+            out.print(f"\nledger {ledger}: {e.message}", markup=False)
+        return 1
+    entries = reading.entries(ports.ledgers, ledger, end.last_entry, say=bar.say, unconfirmed=not end.is_final)
+    async for shown in state_entries.StateEntries(ledger, written).views(entries):
+        bad += not shown.is_good
+        bar.advance()
+        if as_json:
+            json_line(shown.as_json())
+            continue
+        page.add_row(*shown.as_row())
+        rows += 1
+        if rows % PAGE_ROWS == 0:
+            out.print(page)
+            page = table("", state_entries.COLUMNS, right=state_entries.NUMBERS)
     if not as_json and page.row_count:
         page.title = None
         out.print()

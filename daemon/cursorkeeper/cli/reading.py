@@ -15,7 +15,7 @@ from typing import TypeVar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
-from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase
+from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase, is_pulsar
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.runtime.chain import ChainReader
@@ -94,6 +94,7 @@ async def ends_of(ledgers: LedgerStore, footer: Footer, *, missing_ok: bool = Fa
     if footer.previous is not None:
         known |= {c.ledger: c.last_entry for c in footer.previous.chain if c.last_entry is not None}
     found = {}
+    whole = whole_state_ledgers(footer)
     for ledger in sorted(footer.named_ledgers()):
         try:
             info = await ledgers.metadata(ledger)
@@ -101,6 +102,8 @@ async def ends_of(ledgers: LedgerStore, footer: Footer, *, missing_ok: bool = Fa
                 found[ledger] = End(known[ledger], True, info)
             elif info.state is LedgerState.CLOSED:
                 found[ledger] = End(info.last_entry, True, info)
+            elif ledger in whole:
+                found[ledger] = End(await _last_visible(ledgers, ledger), False, info)
             else:
                 found[ledger] = End(await _last_confirmed(ledgers, ledger), False, info)
         except bk.NoSuchLedger as e:
@@ -108,6 +111,21 @@ async def ends_of(ledgers: LedgerStore, footer: Footer, *, missing_ok: bool = Fa
                 raise Moved(ledger) from e
             found[ledger] = End(-1, True, None)
     return found
+
+
+def whole_state_ledgers(footer: Footer) -> frozenset[int]:
+    """Those that hold whole states in Pulsar's form."""
+    chains = footer.chain + (footer.previous.chain if footer.previous is not None else ())
+    return frozenset(c.ledger for c in chains if is_pulsar(c))
+
+
+async def _last_visible(ledgers: LedgerStore, ledger: int) -> int:
+    """Beyond the last add confirmed too: a whole state ends with its last entry, which readers are shown only when another
+    one follows. A state that was not confirmed is as true as one that was."""
+    last = await _last_confirmed(ledgers, ledger)
+    async for chunk in ledgers.read(ledger, max(0, last), unconfirmed=True, max_bytes=READ_BYTES):
+        last = max(last, chunk.last_add_confirmed, chunk.first_entry + len(chunk.payloads) - 1)
+    return last
 
 
 async def _last_confirmed(ledgers: LedgerStore, ledger: int) -> int:
@@ -150,9 +168,16 @@ def is_at_least(footer: Footer, ends: dict[int, End]) -> bool:
 
 
 async def entries(
-    ledgers: LedgerStore, ledger: int, last: int, *, say: Callable[[str], None] = lambda _why: None, wait_s: float = WAIT_S
+    ledgers: LedgerStore,
+    ledger: int,
+    last: int,
+    *,
+    say: Callable[[str], None] = lambda _why: None,
+    wait_s: float = WAIT_S,
+    unconfirmed: bool = False,
 ) -> AsyncIterator[tuple[int, bytes | bk.GatewayError]]:
-    """Every entry 0..last: its bytes, or why BookKeeper will not give it. Ends early where the ledger does.
+    """Every entry 0..last: its bytes, or why BookKeeper will not give it. Ends early where the ledger does. `unconfirmed`: also
+    beyond what is confirmed.
 
     Raises Moved, CommandError.
     """
@@ -160,7 +185,7 @@ async def entries(
     while at <= last:
         try:
             came = False
-            async for chunk in ledgers.read(ledger, at, last, max_bytes=READ_BYTES):
+            async for chunk in ledgers.read(ledger, at, last, max_bytes=READ_BYTES, unconfirmed=unconfirmed):
                 for payload in chunk.payloads:
                     came, waiting_since, delay_s = True, None, 0.05
                     yield at, payload
@@ -217,7 +242,7 @@ async def replay(
         if since[-1] - since[0] >= wait_s:
             raise CommandError(why, "start the missing bookies and run it again; this is not damage", AWAY)
 
-    answer = await ChainReader(name, ledgers, waiting, count).read(0, footer)
+    answer = await ChainReader(name, ledgers, waiting, count, unconfirmed=True).read(0, footer)
     if isinstance(answer, ev.ChainMissing):
         raise Moved(answer.ledger)
     assert isinstance(answer, ev.ChainRead | ev.ChainDamaged)

@@ -64,6 +64,11 @@ def show(report: Report) -> None:
             f"ok      {report.cursor}{more}: {report.records:,} records, {report.stored_bytes:,} bytes in {report.ledgers} ledgers; "
             f"{t.acked:,} acked above {report.mark_delete_text}, {t.holes:,} holes, {t.partials:,} partial batches{older}"
         )
+        if report.unfinished:
+            typer.echo(f"        {report.unfinished:,} entries of a flush that was cut off: never confirmed, walked over")
+        if report.truncated is not None:
+            left_out = ", ".join(f"{report.truncated[key]:,} {key}" for key in ("acks", "batches", "properties"))
+            typer.echo(f"        TRUNCATED by the operator's leave ({report.truncated['limit']}): {left_out} are not stored")
         return
     typer.echo(f"DAMAGED {report.cursor}: {report.findings_count} finding(s) in {report.records:,} records")
     for finding in report.findings:

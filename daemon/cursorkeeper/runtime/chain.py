@@ -81,8 +81,12 @@ class ChainReader:
         ledgers: LedgerStore,
         on_waiting: Callable[[str], None] = lambda _why: None,
         on_bytes: Callable[[int], None] = lambda _n: None,
+        *,
+        unconfirmed: bool = False,
     ) -> None:
         self._name, self._ledgers, self._on_waiting, self._on_bytes = name, ledgers, on_waiting, on_bytes
+        self._unconfirmed = unconfirmed
+        """Read ledgers of whole states beyond what is confirmed: for those who look and do not own."""
         self._skippable: set[tuple[int, int]] = set()
         """(ledger, entry) of a snapshot that was found damaged, now or (the footer says) earlier: what is read instead of it
         does without them."""
@@ -170,7 +174,7 @@ class ChainReader:
             raise DamageError("was not recovered before it was read", place)
 
         async def entries(first: int, last: int) -> list[bytes]:
-            found = await self._entries(item.ledger, first, last)
+            found = await self._entries(item.ledger, first, last, unconfirmed=self._unconfirmed)
             bad = [first + at for at, payload in enumerate(found) if isinstance(payload, Distrusted)]
             if bad:
                 raise DamageError("BookKeeper has no copy that it trusts", f"{place} entry {bad[0]}")
@@ -307,25 +311,26 @@ class ChainReader:
 
     # ---- reads with retries
 
-    async def _entries(self, ledger: int, first: int, last: int) -> list[bytes]:
+    async def _entries(self, ledger: int, first: int, last: int, *, unconfirmed: bool = False) -> list[bytes]:
         found: list[bytes] = []
-        async for payloads in self._chunks(ledger, first, last):
+        async for payloads in self._chunks(ledger, first, last, unconfirmed=unconfirmed):
             found.extend(payloads)
         if len(found) != last - first + 1:
             raise DamageError(f"has {len(found)} of the entries {first}..{last}", f"ledger {ledger}")
         return found
 
-    async def _chunks(self, ledger: int, first: int, last: int) -> AsyncIterator[Sequence[bytes]]:
+    async def _chunks(self, ledger: int, first: int, last: int, *, unconfirmed: bool = False) -> AsyncIterator[Sequence[bytes]]:
         """Entries first..last as far as the ledger goes. One that BookKeeper itself does not trust comes as `Distrusted`: empty
         bytes, and as no record is empty it counts as damaged."""
         delay = RETRY_MIN_S
         at = first
+        how = {"unconfirmed": True} if unconfirmed else {}
         alone = False
         """The range holds such an entry: find it one by one."""
         while at <= last:
             upto = at if alone else last
             try:
-                async for chunk in self._ledgers.read(ledger, at, upto, max_bytes=READ_CHUNK_BYTES):
+                async for chunk in self._ledgers.read(ledger, at, upto, max_bytes=READ_CHUNK_BYTES, **how):
                     if chunk.payloads:
                         self._on_waiting("")
                         delay = RETRY_MIN_S

@@ -38,7 +38,7 @@ def test_every_command_is_listed_and_has_help() -> None:
 
 
 def test_every_command_of_ours_has_json_and_debug() -> None:
-    for name in ("ls", "inspect", "verify", "export", "import", "gc"):
+    for name in ("ls", "inspect", "verify", "export", "import", "gc", "import-pulsar", "export-pulsar"):
         text = cursorkeeper(name, "--help").output
         for flag in ("--json", "--debug", "--zookeeper", "--root", "--config", "--broker-conf"):
             assert flag in text, (name, flag)

@@ -17,6 +17,7 @@ from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, Partial
+from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
@@ -103,12 +104,20 @@ class Recorder:
 class World:
     """Shared fakes; any number of keepers on them."""
 
-    def __init__(self, seed: int = 0, limits: Limits | None = None, keeper_limits: KeeperLimits | None = None) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        limits: Limits | None = None,
+        keeper_limits: KeeperLimits | None = None,
+        state_writer: StateWriter | None = None,
+    ) -> None:
         self.rng = random.Random(seed)
         self.bookkeeper = FakeBookKeeper(random.Random(seed + 1))
         self.zookeeper = FakeZooKeeperServer(random.Random(seed + 2))
         self.limits = limits or Limits()
         self.keeper_limits = keeper_limits or KeeperLimits()
+        self.state_writer = state_writer
+        """Of keepers that are made from now on; None: the native form."""
         self.keepers: list[Keeper] = []
 
     async def keeper(self, identity: str = "k") -> Keeper:
@@ -124,6 +133,7 @@ class World:
             policy=LedgerPolicy(password=PASSWORD),
             identity=identity,
             rng=self.rng,
+            state_writer=self.state_writer,
         )
         await keeper.start()
         self.keepers.append(keeper)
