@@ -136,7 +136,7 @@ def _plot(totals: Totals) -> str:
 
 
 def _worst(totals: Totals, settings: PulsarSettings) -> str:
-    rows = [row for row in totals.worst if any(row.rank)]
+    rows = [row for row in totals.worst if row.verdict is not None and row.verdict.is_at_risk]
     if not rows:
         return ""
     compare = any(row.verdict is not None and row.verdict.native_bytes is not None for row in rows)
