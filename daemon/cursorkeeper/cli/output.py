@@ -82,7 +82,9 @@ class Bar:
             if self._clock() - self._started_s < SHOW_AFTER_S or not self._err.is_terminal:
                 return
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._progress = Progress(*columns, console=self._err, transient=True)
+            # what is written meanwhile goes above the bar, but only where both are the same terminal: a pipe must get its lines
+            same = sys.stdout.isatty()
+            self._progress = Progress(*columns, console=self._err, transient=True, redirect_stdout=same)
             self._task = self._progress.add_task(self._what, total=self._total)
             self._progress.start()
         assert self._task is not None

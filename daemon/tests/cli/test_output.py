@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 
-from cursorkeeper.cli.output import PIPE_COLUMNS, Bar, console, table
+import pytest
+from cursorkeeper.cli.output import PIPE_COLUMNS, Bar, console, json_line, table
 from rich.console import Console
 
 
@@ -28,6 +29,16 @@ def test_a_bar_after_two_seconds() -> None:
         bar.advance()
         assert bar.is_shown
     assert "replaying" in out.getvalue() and "4/15" in out.getvalue()
+
+
+def test_what_is_written_to_a_pipe_meanwhile_does_not_go_to_the_bars_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    clock, out = Clock(), io.StringIO()
+    with Bar("reading", err=Console(file=out, force_terminal=True, width=100), clock=clock) as bar:
+        clock.now_s += 3
+        bar.advance()
+        assert bar.is_shown
+        json_line({"a": 1})
+    assert capsys.readouterr().out == '{"a":1}\n' and '"a"' not in out.getvalue()
 
 
 def test_no_bar_where_nobody_looks() -> None:
