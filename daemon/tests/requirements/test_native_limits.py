@@ -1,4 +1,5 @@
-"""R9, R11, R12 in the native format: no cap on what is persisted, a pause when it cannot be, the footer only as a backstop.
+"""R9, R11, R12, R25 in the native format: no cap on what is persisted, a pause when it cannot be, the footer only as a backstop,
+and sequence ids of more producers than a record holds.
 
 `format=pulsar`, where Pulsar's own limits count, has its tests under the same names.
 """
@@ -12,6 +13,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.footer import Footer, InlineBase
 from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import Partial
 from cursorkeeper.format import footer as footer_bytes
@@ -97,3 +99,26 @@ async def test_r12_the_metadata_store_is_only_a_backstop_for_small_states() -> N
     assert made.machine.counters.inline_backstops == 1
     world.bookkeeper.bookies_up = 3
     await made.durable(seq)
+
+
+def test_r25_too_many_producers_are_refused_with_the_numbers_and_nothing_else_is_lost() -> None:
+    """Their overflow is a non-goal: the one message is refused whole, and what was confirmed before it stays."""
+    bench = Bench()
+    owner = bench.opened("A")
+
+    def deduplicated(producers: int, mark_delete: int) -> None:
+        owner.seq += 1
+        properties = {f"producer-{n:06}": n for n in range(producers)}
+        owner.step(ev.Acks(1, AckBatch(owner.seq, 1, Position(10, mark_delete), (), properties, 100, 1)))
+        owner.go()
+
+    deduplicated(2_000, 999)
+    assert owner.durable == 1 and owner.refused_handle is None
+    deduplicated(3_000, 1_999)
+    assert owner.durable == 1 and owner.refused_handle is not None
+    assert owner.refused_handle.code == "TOO_LARGE"
+    assert "81000" in owner.refused_handle.message and "65536" in owner.refused_handle.message
+    recovered = bench.opened("B").machine.acks
+    assert recovered.mark_delete == Position(10, 999)
+    assert recovered.mark_delete_properties is not None
+    assert dict(recovered.mark_delete_properties.values) == {f"producer-{n:06}": n for n in range(2_000)}
