@@ -207,7 +207,7 @@ class PulsarHarness:
                 "open_cursor",
                 ledger=ledger,
                 cursor=cursor,
-                **{"from": "Latest" if latest else "Earliest"},
+                start="Latest" if latest else "Earliest",
                 properties=dict(properties or {}),
                 cursorProperties=dict(cursor_properties or {}),
             )

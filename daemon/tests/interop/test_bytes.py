@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.chunks import entries_of
-from cursorkeeper.format.pulsar.values import Form
+from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.format.pulsar.wire import read_field
 
 from daemon.tests.interop import states
@@ -128,9 +128,9 @@ async def test_r25_producers_sequence_ids_of_a_dedup_cursor_round_trip(
 
     for form in Form:
         copy = make_topic(50, 50)
-        state = position_info.PositionInfo(live.state.mark_delete._replace(ledger=copy.ids[0]), properties=live.state.properties)
+        state = PositionInfo(live.state.mark_delete._replace(ledger=copy.ids[0]), properties=live.state.properties)
         ledger = copy.write_ledger("pulsar.dedup", [position_info.encode(state, form)])
-        await cluster.put_pointer(copy.name, "pulsar.dedup", cursor_info.ManagedCursorInfo(ledger, state.mark_delete))
+        await cluster.put_pointer(copy.name, "pulsar.dedup", ManagedCursorInfo(ledger, state.mark_delete))
         copy.open()
         said = copy.report("pulsar.dedup")
         assert (said.mark_delete, said.properties) == (state.mark_delete, sequence_ids)

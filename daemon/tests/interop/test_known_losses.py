@@ -17,7 +17,7 @@ from pyroaring import BitMap
 
 from daemon.tests.interop import writing
 from daemon.tests.interop.cluster import Cluster
-from daemon.tests.interop.harness import PulsarError
+from daemon.tests.interop.harness import HarnessError, PulsarError
 from daemon.tests.interop.topic import Topic
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -175,6 +175,21 @@ async def test_a_cursor_taken_back_and_unloaded_before_its_first_write_goes_into
         said = topic.report("sub")
         assert (said.acked, said.batches) == (state.acked, batches if writes_first else {})
         topic.close()
+
+
+async def test_a_znode_above_jute_maxbuffer_is_tried_again_and_again(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
+    """The server drops the connection, the write is sent again, and the unload does not end; a normal one takes a tenth of a second. The
+    ledger still has the state."""
+    topic = make_topic(200)
+    state = PositionInfo(Position(topic.ids[0], 3), {topic.ids[0]: BitMap([7])}, properties={"p" * (1 << 20): 1})
+    await writing.into_ledger(cluster, topic, "sub", state, Form.LONG_ARRAY)
+    topic.open()
+    assert topic.report("sub").acked == state.acked
+    with pytest.raises(HarnessError, match="did not answer") as unload:
+        topic.pulsar.close_ledger(topic.managed, max_s=5)
+    assert "Connection loss" in str(unload.value)
+    read = await cluster.read(topic.name, "sub")
+    assert (read.freshness.source[:6], read.state.acked) == ("ledger", state.acked)
 
 
 @pytest.mark.parametrize("compression", COMPRESSED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
@@ -33,18 +34,18 @@ class Topic:
         """Of the data ledgers."""
         return [ledger for ledger, _ in self.ledgers]
 
-    def open(self, **config: object) -> Layout:
+    def open(self, **config: Any) -> Layout:
         return self.pulsar.open_ledger(self.managed, **config)
 
     def close(self) -> None:
         self.pulsar.close_ledger(self.managed)
 
-    def reopen(self, **config: object) -> Layout:
+    def reopen(self, **config: Any) -> Layout:
         """A graceful unload, and a load."""
         self.close()
         return self.open(**config)
 
-    def crash(self, **config: object) -> Layout:
+    def crash(self, **config: Any) -> Layout:
         """The process halts; a new one opens the topic."""
         self.pulsar.halt()
         self.pulsar.start()
@@ -59,9 +60,9 @@ class Topic:
         entries: Mapping[int, Iterable[int]] | None = None,
         *,
         positions: Iterable[tuple[int, int]] = (),
-        batches: Mapping[tuple[int, int], Iterable[int]] | None = None,
+        batches: Mapping[Any, Iterable[int]] | None = None,
     ) -> None:
-        """`entries`: ledger -> acked entries; `batches`: entry -> indexes that remain un-acked."""
+        """`entries`: ledger -> acked entries; `batches`: (ledger, entry) -> indexes that remain un-acked."""
         whole = {ledger: BitMap(acked) for ledger, acked in (entries or {}).items()}
         partly = {PartialKey(*at): BitMap(missing) for at, missing in (batches or {}).items()}
         self.pulsar.delete(self.managed, names.encode_name(cursor), whole, positions=positions, batches=partly)

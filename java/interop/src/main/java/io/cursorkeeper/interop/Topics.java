@@ -71,7 +71,7 @@ final class Topics {
     }
 
     JsonNode openCursor(Request request) throws Exception {
-        InitialPosition from = InitialPosition.valueOf(request.text("from", "Earliest"));
+        InitialPosition from = InitialPosition.valueOf(request.text("start", "Earliest"));
         ManagedCursor cursor = ledger(request)
                 .openCursor(request.text("cursor"), from, request.numbers("properties"), request.texts("cursorProperties"));
         return Report.internals((ManagedCursorImpl) cursor);
