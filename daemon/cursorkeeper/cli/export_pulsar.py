@@ -308,27 +308,24 @@ def export_pulsar(
     limits, spec = target_settings(target_version, conf), ledger_spec(conf)
     began_s = time.monotonic()
 
-    async def work(journal: Journal | None) -> int:
+    target_of_run = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
+
+    async def work() -> int:
         role = "reader" if dry_run else "writer"
         async with connect.ports(settings, "reader") as ports, migrating.pulsar_ports(settings, pulsar, ports, role, own=True) as theirs:
             gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max
             znode_bytes = pulsar.zookeeper_jute_maxbuffer_bytes
             target = Target(dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes)
-            with Bar("exporting", 0) as bar:
+            lasting = migrating.journal_of(resume, KIND_OF_RUN, chosen, target_of_run, dry_run=dry_run)
+            with lasting as journal, Bar("exporting", 0) as bar:
                 reporter = Reporter(bar, journal, as_json=as_json)
                 patience = Patience(say=lambda what: bar.say(what or "exporting"))
                 exporting = Exporting(
                     ports, theirs, settings, target, spec, bar, journal, replace, live, broker_is_stopped, allow_loss, dry_run, patience
                 )
                 await export_all(exporting, chosen, reporter, jobs=jobs)
-        return reporter.summary(chosen, seconds=time.monotonic() - began_s)
+                return reporter.summary(chosen, seconds=time.monotonic() - began_s)
 
-    where = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
-    journal = None if dry_run else migrating.open_journal(resume, KIND_OF_RUN, chosen, where)
-    try:
-        code = asyncio.run(work(journal))
-    finally:
-        if journal is not None:
-            journal.close()
+    code = asyncio.run(work())
     if code:
         raise typer.Exit(code)

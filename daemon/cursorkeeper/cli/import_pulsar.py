@@ -192,7 +192,7 @@ def import_pulsar(
     ] = False,
     roll_back_unreadable: Annotated[
         bool,
-        typer.Option(help="Where a cursor ledger is gone or unreadable: go back to the znode's mark-delete, as Pulsar does, and say so."),
+        typer.Option("--roll-back-unreadable", help="Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar."),
     ] = False,
     resume: migrating.Resume = None,
     jobs: migrating.Jobs = 4,
@@ -218,22 +218,19 @@ def import_pulsar(
     pulsar = migrating.pulsar_settings(settings, migrating.pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper)
     began_s = time.monotonic()
 
-    async def work(journal: Journal | None) -> int:
+    target_of_run = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
+
+    async def work() -> int:
         role = "reader" if dry_run else "writer"
         async with connect.ports(settings, role) as ports, migrating.pulsar_ports(settings, pulsar, ports, "reader") as theirs:
-            with Bar("importing", 0) as bar:
+            lasting = migrating.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
+            with lasting as journal, Bar("importing", 0) as bar:
                 reporter = Reporter(bar, journal, as_json=as_json)
                 patience = Patience(say=lambda what: bar.say(what or "importing"))
                 importing = Importing(ports, theirs, settings, bar, journal, replace, dry_run, roll_back_unreadable, patience)
                 await import_all(importing, chosen, reporter, jobs=jobs)
-        return reporter.summary(chosen, seconds=time.monotonic() - began_s)
+                return reporter.summary(chosen, seconds=time.monotonic() - began_s)
 
-    target = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
-    journal = None if dry_run else migrating.open_journal(resume, KIND, chosen, target)
-    try:
-        code = asyncio.run(work(journal))
-    finally:
-        if journal is not None:
-            journal.close()
+    code = asyncio.run(work())
     if code:
         raise typer.Exit(code)

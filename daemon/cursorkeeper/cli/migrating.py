@@ -7,10 +7,11 @@ Every cursor ends as one `Outcome`: one that fails harms no other. Exit code: 0 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -240,13 +241,19 @@ async def run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcom
         raise problem
 
 
-def open_journal(resume: Path | None, command: str, selection: Selection, target: Mapping[str, Any]) -> Journal | None:
-    """The given one, or a new one in this folder; None for a lone cursor without one. Raises CommandError."""
+@contextmanager
+def journal_of(
+    resume: Path | None, command: str, selection: Selection, target: Mapping[str, Any], *, dry_run: bool
+) -> Iterator[Journal | None]:
+    """The given one, or a new one in this folder; None for a dry run, or a lone cursor without one. Raises CommandError."""
+    if dry_run or (resume is None and selection.topic and selection.subscription):
+        yield None
+        return
     if resume is None:
-        if selection.topic and selection.subscription:
-            return None
-        resume = Path(f"cursorkeeper-{command}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.jsonl")
+        resume = Path(f"cursorkeeper-{command}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.jsonl")
     try:
-        return Journal.open(resume, command, target)
+        journal = Journal.open(resume, command, target)
     except JournalError as e:
         raise CommandError(str(e), "give the journal that the interrupted run named, or none", USAGE) from None
+    with closing(journal):
+        yield journal

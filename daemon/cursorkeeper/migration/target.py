@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cursorkeeper.assess.model import ADD_OVERHEAD_BYTES, SET_OVERHEAD_BYTES, Reason, count, range_count, what_pulsar_keeps
 from cursorkeeper.assess.settings import PulsarSettings
 from cursorkeeper.format.pulsar import cursor_info, position_info
-from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionInfo
+from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.migration.errors import Kind, MigrationError
 
 ENTRY_MARGIN_BYTES = 200
@@ -59,7 +59,7 @@ class WritePlan:
             last_active_ms=now_ms,
             unknown=self.unknown,
         )
-        return _wrapped(info, self.settings)
+        return cursor_info.encode(info)
 
 
 def plan_write(
@@ -77,14 +77,14 @@ def plan_write(
     losses, forgotten = _losses(state, settings, cursor_properties)
     if losses and not allow_loss:
         raise MigrationError(Kind.REFUSED, cursor, "", f"Pulsar {settings.version} takes it, but {'; '.join(losses)}", ALLOW)
-    notes = (*losses, *forgotten)
     inline = ManagedCursorInfo(
         -1, state.mark_delete, state.acked, state.batches, state.properties, cursor_properties, last_active_ms=now_ms, unknown=unknown
     )
+    notes = (*losses, *forgotten, *_unloadable(inline, settings))
     znode_bytes_max = target.znode_bytes_max - SET_OVERHEAD_BYTES
     may_be_inline = not state.batches or settings.znode_restores_batches
     if may_be_inline and range_count(state.acked) <= settings.znode_ranges_max:
-        value = _wrapped(inline, settings)
+        value = _wrapped(inline, settings, znode_bytes_max)
         if len(value) <= znode_bytes_max:
             return WritePlan(state, cursor_properties, unknown, settings, "znode", None, value, notes)
     form, size = min(((form, position_info.encoded_bytes(state, form)) for form in _forms(state, settings)), key=lambda pair: pair[1])
@@ -92,7 +92,7 @@ def plan_write(
     if size <= min(frame, target.entry_bytes_max):
         entry = position_info.encode(state, form)
         return WritePlan(state, cursor_properties, unknown, settings, str(form), entry, b"", notes)
-    value = _wrapped(inline, settings) if may_be_inline else b""
+    value = _wrapped(inline, settings, znode_bytes_max) if may_be_inline else b""
     if may_be_inline and len(value) <= znode_bytes_max:
         return WritePlan(state, cursor_properties, unknown, settings, "znode", None, value, notes)
     raise _too_large(cursor, state, settings, target, size, len(value))
@@ -116,8 +116,26 @@ def _forms(state: PositionInfo, settings: PulsarSettings) -> tuple[Form, ...]:
     return (Form.LONG_ARRAY, Form.RANGES) if settings.long_array and state.acked else (Form.RANGES,)
 
 
-def _wrapped(info: ManagedCursorInfo, settings: PulsarSettings) -> bytes:
-    return cursor_info.wrap(cursor_info.encode(info), settings.compression, settings.compression_threshold_bytes)
+def _wrapped(info: ManagedCursorInfo, settings: PulsarSettings, limit_bytes: int) -> bytes:
+    """Compressed only where it must be, and never with properties: 4.2.4 and 5.0.0-M1 cannot load a topic whose cursor has both."""
+    raw = cursor_info.encode(info)
+    return raw if len(raw) <= limit_bytes or _has_properties(info) else cursor_info.wrap(raw, settings.compression, 0)
+
+
+def _has_properties(info: ManagedCursorInfo) -> bool:
+    return bool(info.properties or info.cursor_properties)
+
+
+def _unloadable(inline: ManagedCursorInfo, settings: PulsarSettings) -> list[str]:
+    """What Pulsar's next unload may write so that it cannot load it again."""
+    if settings.compression is Compression.NONE or not _has_properties(inline) or range_count(inline.acked) > settings.znode_ranges_max:
+        return []
+    if len(cursor_info.encode(inline)) <= settings.compression_threshold_bytes:
+        return []
+    return [
+        f"its next unload writes a compressed znode with properties, and then 4.2.4 and 5.0.0-M1 cannot load the topic again: set "
+        f"managedCursorInfoCompressionType=NONE (it is {settings.compression.name}) or a higher threshold before"
+    ]
 
 
 _LIMITS = {

@@ -17,12 +17,13 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import cursor_info, names
-from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo
+from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.migration import target as target_module
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPath
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.target import Target
+from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
@@ -32,6 +33,7 @@ from daemon.tests.migration.pulsar_world import HASTY, REF, SUB, TOPIC, PulsarWo
 from daemon.tests.support.world import acks, partial
 
 WIDE = replace(of_version("4.2"), ranges_max=1_000_000, batches_max=1_000_000)
+NATIVE, PULSAR = Settings(inline_state_max_bytes=0), Settings(format="pulsar", inline_state_max_bytes=0)
 BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
 
 
@@ -41,10 +43,10 @@ async def exporting(world: PulsarWorld, **options: object) -> Exporting:
     return Exporting(ports, theirs, world.settings, target, LedgerSpec(2, 2, 2), world.bar, **{"patience": HASTY, **options})  # type: ignore[arg-type]
 
 
-async def ours(world: PulsarWorld, ref: PulsarCursorRef = REF) -> None:
+async def ours(world: PulsarWorld, ref: PulsarCursorRef = REF, settings: Settings = NATIVE) -> None:
     """A cursor of ours that came from Pulsar, which has lost it since."""
     await world.in_znode(state(), ref, properties={"a": "b"})
-    assert (await (await world.importing()).one(ref)).ok
+    assert (await (await world.importing(settings=settings)).one(ref)).ok
     await world.remove(ref.path)
 
 
@@ -64,8 +66,9 @@ async def test_a_small_state_with_no_batches_goes_into_the_znode(world: PulsarWo
     assert after.state == before.state and after.znode.is_inline and set(world.bookkeeper.ledgers) == ledgers
 
 
-async def test_partial_batches_go_into_a_ledger_because_pulsar_forgets_them_in_a_znode(world: PulsarWorld) -> None:
-    await ours(world)
+@pytest.mark.parametrize("settings", [NATIVE, PULSAR], ids=["native", "pulsar"])
+async def test_partial_batches_go_into_a_ledger_because_pulsar_forgets_them_in_a_znode(world: PulsarWorld, settings: Settings) -> None:
+    await ours(world, settings=settings)
     outcome = await exported(world)
     assert (outcome.ok, outcome.numbers["form"]) == (True, "longArray"), outcome
     after = await read_cursor(await world.pulsar(), REF)
@@ -229,6 +232,39 @@ async def test_the_form_is_one_that_the_target_goes_on_writing(world: PulsarWorl
     outcome = await exported(world, target=Target(replace(WIDE, long_array=long_array), 5_000_000, 1 << 20))
     assert outcome.numbers["form"] == form
     assert (await read_cursor(await world.pulsar(), REF)).state.form is Form(form)
+
+
+@pytest.mark.parametrize("properties", [True, False])
+async def test_a_znode_is_compressed_only_where_it_must_be_and_never_with_properties(world: PulsarWorld, properties: bool) -> None:
+    """4.2.4 and 5.0.0-M1 cannot load a topic with a cursor whose compressed znode has properties."""
+    await world.topic(TOPIC, ((7, 5_000), (9, 0)))
+    info = state(acked={7: BitMap(range(5, 5_000, 2))}, batches={}, properties={"k": 1} if properties else {})
+    await world.in_znode(info)
+    assert (await (await world.importing()).one(REF)).ok
+    await world.remove(REF.path)
+    settings = replace(of_version("5.0"), long_array=False)
+    outcome = await exported(world, target=Target(settings, 5_000_000, 1 << 20))
+    assert outcome.ok and (await world.znode(REF.path) or b"")[:1] == b"\x08", outcome
+    assert any("cannot load the topic again" in note for note in outcome.notes) == properties
+    await world.remove(REF.path)
+    outcome = await exported(world, target=Target(settings, 5_000_000, 40_000))
+    assert (outcome.ok, outcome.numbers["form"]) == (True, "ranges" if properties else "znode"), outcome
+    value = await world.znode(REF.path) or b""
+    assert (value[:2] == b"\x47\x78") == (not properties)
+    assert (await read_cursor(await world.pulsar(), REF)).state.acked == info.acked
+
+
+async def test_what_was_written_is_read_back_before_it_counts(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await ours(world)
+    encode = target_module.position_info.encode
+
+    def forgets(info: PositionInfo, form: Form) -> bytes:
+        return encode(replace(info, acked={7: info.acked[7]}), form)
+
+    monkeypatch.setattr(target_module.position_info, "encode", forgets)
+    outcome = await exported(world)
+    assert not outcome.ok and outcome.problem is not None
+    assert "6 acked entries are missing" in outcome.problem.message and "do not start the broker" in outcome.problem.remedy
 
 
 async def test_batches_that_the_target_does_not_know_are_a_loss(world: PulsarWorld) -> None:

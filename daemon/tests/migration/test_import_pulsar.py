@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cursorkeeper.cli.import_pulsar import Importing, import_all
 from cursorkeeper.cli.migrating import Outcome, Reporter
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
+from cursorkeeper.cli.pulsar_source import PulsarSource
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey, Stamp
@@ -227,6 +229,15 @@ def test_what_is_a_left_over() -> None:
     ]:
         assert is_left_over(footer(writer), "import-pulsar", NATIVE) is left, writer
     assert not is_left_over(footer(f"{mine}/import-pulsar/ab", FooterState.CLOSED), "import-pulsar", NATIVE)
+
+
+async def test_what_was_made_is_read_back_before_it_counts(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.in_znode(state())
+    parts = PulsarSource.parts
+    monkeypatch.setattr(PulsarSource, "parts", lambda self: islice(parts(self), 1))
+    outcome = await imported(world)
+    assert not outcome.ok and outcome.problem is not None
+    assert "6 acked entries are missing, 2 partial batches differ" in outcome.problem.message
 
 
 # ---- runs over many cursors

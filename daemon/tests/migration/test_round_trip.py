@@ -20,14 +20,19 @@ import pytest
 from cursorkeeper.cli import connect, export
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
+from cursorkeeper.format.pulsar import cursor_info, ledger_info, position_info
 from cursorkeeper.format.pulsar.names import managed_ledger_name
 from cursorkeeper.format.pulsar.states import to_ack_state
-from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.writing import custom_metadata
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
+from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
 from cursorkeeper_clients.stack import Standalone
 from pyroaring import BitMap
 
@@ -216,6 +221,47 @@ def test_a_crashed_broker_and_a_state_that_only_the_newest_entry_holds(pulsar: P
     pulsar.open_cursor(ledger, "sub")
     assert not difference(tools.ours(CursorName(topic, "sub")), from_report(pulsar.report(ledger, "sub")))
     pulsar.close_ledger(ledger)
+
+
+async def written(tools: Tools, topic: str, entry: bytes, spec: LedgerSpec) -> None:
+    """A topic and a cursor whose ledger has a password."""
+    ref = PulsarCursorRef(topic, "sub")
+    async with connect.ports(tools.settings, "writer") as ports:
+        ledger = await ports.ledgers.create(spec, custom_metadata(ref))
+        await ports.ledgers.append(ledger, 0, entry)
+        info = ManagedCursorInfo(ledger, Position(7, -1))
+        for path, data in (
+            (ref.topic_path, ledger_info.encode(ManagedLedgerInfo((LedgerInfo(7),)))),
+            (ref.path, cursor_info.encode(info)),
+            ("/managed-ledgers/pw/ns/persistent/bad/sub", b"?"),
+        ):
+            await ports.zookeeper.ensure_path(path)
+            await ports.zookeeper.set(path, data, 0)
+
+
+def test_a_password_a_chroot_and_a_neighbour_that_is_damaged(stack: Standalone, tools: Tools) -> None:
+    topic = "persistent://pw/ns/topic"
+    entry = position_info.encode(PositionInfo(Position(7, 3), {7: BitMap([5])}), Form.LONG_ARRAY)
+    asyncio.run(written(tools, topic, entry, LedgerSpec(1, 1, 1, Digest.MAC, b"secret")))
+    elsewhere = ["--zookeeper", f"{stack.zookeeper}/ours", "--pulsar-zookeeper", stack.zookeeper]
+    (refused, _) = tools.run("import-pulsar", topic, "sub", *elsewhere, code=1)
+    assert refused["status"] == "failed" and "BAD_PASSWORD" in refused["problem"]
+    tools.conf.write_text(WIDE + "managedLedgerPassword=secret\n")
+    *dry, summary = tools.run("import-pulsar", "--tenant", "pw", "--dry-run", *elsewhere, code=1)
+    assert {line["status"] for line in dry} == {"would be imported", "failed"} and summary["journal"] is None
+    *lines, summary = tools.run("import-pulsar", "--tenant", "pw", *elsewhere, code=1)
+    assert summary["statuses"] == {"imported": 1, "failed": 1}
+    (bad,) = [line for line in lines if not line["ok"]]
+    assert bad["cursor"] == "persistent://pw/ns/bad|sub" and bad["remedy"] and "/managed-ledgers/pw/ns/persistent/bad/sub" in bad["problem"]
+    journal = [json.loads(line) for line in (tools.folder / summary["journal"]).read_text().splitlines()]
+    assert journal[0]["journal"] == "import-pulsar" and [line["ok"] for line in journal[1:]].count(True) == 1
+    nobody = tools.run("import-pulsar", "--tenant", "nobody", code=1)[0]
+    assert nobody["cursors"] == 0
+    away = subprocess.run(
+        tools.command("import-pulsar", "--all", "--pulsar-zookeeper", "127.0.0.1:1"),
+        capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT, cwd=tools.folder,
+    )  # fmt: skip
+    assert away.returncode == 3 and "ZooKeeper at 127.0.0.1:1 does not answer" in away.stderr
 
 
 @pytest.mark.parametrize("resume", [True, False])
