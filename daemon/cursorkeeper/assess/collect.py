@@ -28,7 +28,7 @@ from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.sizes.native import snapshot_records
 
-NOT_IN_ZOOKEEPER = "the broker has it, ZooKeeper has not: a reader without durable subscription, or it was just deleted"
+NOT_IN_ZOOKEEPER = "the broker has it, ZooKeeper has not: a reader without a durable subscription, or it was just made or deleted"
 NOT_IN_MEMORY = "it is stored, and the broker's answer for its topic does not name it"
 
 
@@ -56,7 +56,8 @@ class Assessment:
         try:
             async for refs in self._topics(selection, skipped):
                 found(len(refs))
-                running.append(asyncio.create_task(self._topic(refs, whole=not selection.subscription)))
+                others = skipped if not selection.subscription else nobody
+                running.append(asyncio.create_task(self._topic(refs, others)))
                 while len(running) >= jobs:
                     for row in await running.popleft():
                         yield row
@@ -78,14 +79,14 @@ class Assessment:
         if refs:
             yield refs
 
-    async def _topic(self, refs: list[PulsarCursorRef], *, whole: bool) -> list[Row]:
+    async def _topic(self, refs: list[PulsarCursorRef], others: Callable[[SkippedPath], None]) -> list[Row]:
+        """Rows of one topic's cursors; `others` hears of what only the broker has: nothing of it is stored, so nothing is at risk."""
         told = await self.memory.topic(refs[0].topic)
         rows = [await self._cursor(ref, told) for ref in refs]
-        if whole and isinstance(told, TopicInternals):
+        if isinstance(told, TopicInternals):
             known = {name for ref in refs for name in (ref.subscription, encode_name(ref.subscription))}
-            rows += [
-                Row(refs[0].topic, name, error=NOT_IN_ZOOKEEPER, remedy="run this again") for name in sorted(set(told.cursors) - known)
-            ]
+            for name in sorted(set(told.cursors) - known):
+                others(SkippedPath(f"{refs[0].topic}|{name}", NOT_IN_ZOOKEEPER))
         return rows
 
     async def _cursor(self, ref: PulsarCursorRef, told: Told) -> Row:

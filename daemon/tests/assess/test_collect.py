@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +21,7 @@ from cursorkeeper.assess.totals import Row, Totals
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from cursorkeeper.migration.cluster import Selection
+from cursorkeeper.migration.cluster import Selection, SkippedPath, nobody
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from pyroaring import BitMap
@@ -41,10 +41,15 @@ async def cluster() -> PulsarCluster:
 
 
 async def rows(
-    cluster: PulsarCluster, memory: Memory | None = None, selection: Selection | None = None, jobs: int = 4, compare: bool = False
+    cluster: PulsarCluster,
+    memory: Memory | None = None,
+    selection: Selection | None = None,
+    jobs: int = 4,
+    compare: bool = False,
+    skipped: Callable[[SkippedPath], None] = nobody,
 ) -> list[Row]:
     work = Assessment(await cluster.reader(), memory or Nobody(), DEFAULT, compare, Patience(0.2))
-    return [row async for row in work.rows(selection or Selection.everything(), jobs=jobs)]
+    return [row async for row in work.rows(selection or Selection.everything(), jobs=jobs, skipped=skipped)]
 
 
 def saved(folder: Path, answers: dict[str, Any]) -> Saved:
@@ -83,17 +88,19 @@ async def test_names_that_are_encoded_are_found(cluster: PulsarCluster, tmp_path
         assert row.verdict is not None and row.verdict.redelivered == 4
 
 
-async def test_cursors_of_one_side_only_are_errors_of_their_own(cluster: PulsarCluster, tmp_path: Path) -> None:
+async def test_a_cursor_of_one_side_only(cluster: PulsarCluster, tmp_path: Path) -> None:
     await cluster.topic(LAYOUT)
     for name in ("both", "only-stored"):
         await cluster.inline(SMALL, name)
     memory = saved(tmp_path, {TOPIC: told(LAYOUT, {"both": SMALL, "reader-1": AHEAD})})
-    found = {row.subscription: row for row in await rows(cluster, memory)}
+    skipped: list[SkippedPath] = []
+    found = {row.subscription: row for row in await rows(cluster, memory, skipped=skipped.append)}
     assert found["both"].verdict is not None and not found["both"].verdict.is_at_risk
     assert NOT_IN_MEMORY in found["only-stored"].error
-    assert found["reader-1"].error == NOT_IN_ZOOKEEPER
-    chosen = await rows(cluster, memory, Selection.of_topic(TOPIC, "both"))
-    assert [row.subscription for row in chosen] == ["both"], "the other names were not asked for"
+    assert "reader-1" not in found, "a reader of the broker's memory has nothing stored that could be lost"
+    assert skipped == [SkippedPath(f"{TOPIC}|reader-1", NOT_IN_ZOOKEEPER)]
+    chosen = await rows(cluster, memory, Selection.of_topic(TOPIC, "both"), skipped=skipped.append)
+    assert [row.subscription for row in chosen] == ["both"] and len(skipped) == 1, "the other names were not asked for"
 
 
 async def test_acks_in_ledgers_that_the_topic_no_longer_has_are_not_counted(cluster: PulsarCluster, tmp_path: Path) -> None:
