@@ -270,7 +270,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(f"max_entry_bytes = {self.max_entry_bytes}: use 64 KiB to 4 MiB less 128 KiB")
         properties = sizes.property_map_bytes_max(self.max_entry_bytes)
         for name in ("mark_delete_properties_bytes_max", "cursor_properties_bytes_max"):
-            if getattr(self, name) > properties:
+            if getattr(self, name) > properties and self.format == FORMAT_NATIVE:
                 raise SettingsError(
                     f"{name} = {getattr(self, name)}: a record of max_entry_bytes = {self.max_entry_bytes} has room for {properties}: "
                     "lower the one or raise the other"
