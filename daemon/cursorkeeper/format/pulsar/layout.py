@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.core.values import LayoutItem, LayoutState
+from cursorkeeper.format.pulsar import roaring
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import CrossingRange, Form, ManagedLedgerInfo, PositionInfo
 from pyroaring import BitMap
@@ -43,10 +44,14 @@ def resolve(info: PositionInfo, topic: ManagedLedgerInfo) -> tuple[PositionInfo,
     layout = {item.ledger: item for item in layout_items(topic)}
     warnings: list[str] = []
     acked = {ledger: entries.copy() for ledger, entries in info.acked.items()}
+    spanned = 0
     for crossing in info.crossing:
         for ledger, first, last in _parts(crossing, layout, warnings):
             if ledger == info.mark_delete.ledger:
                 first = max(first, info.mark_delete.entry + 1)
+            spanned += max(0, last - first) >> 16
+            if spanned > roaring.SPANNED_CONTAINERS_MAX:
+                raise PulsarFormatError(f"range ({crossing.lower}, {crossing.upper}] and others before it cover impossibly many entries")
             if ledger >= info.mark_delete.ledger and last >= first:
                 acked.setdefault(ledger, BitMap()).add_range(first, last + 1)
     batches = {key: missing for key, missing in info.batches.items() if key.entry not in acked.get(key.ledger, ())}

@@ -22,6 +22,8 @@ KEY_TAG: Final = 0x08
 VALUE_TAG: Final = 0x10
 PIECE_BYTES: Final = 1 << 20
 """So many bytes are looked at at once."""
+_PATIENCE: Final = 64
+"""Looking at a piece for fewer pairs than this costs more than reading as many one by one."""
 
 
 class Element(NamedTuple):
@@ -153,31 +155,29 @@ def _decode_group(data: bytes, view: Bytes, group: list[tuple[int, Element, int]
     """Small elements at once: numpy's costs are per call."""
     joined = np.concatenate([view[start : element.end] for _, element, start in group])
     bounds = np.cumsum([element.end - start for _, element, start in group])
-    found = _pairs(joined)
-    if found is not None:
-        words, ends = found
-        counts = np.searchsorted(ends, bounds)
-        whole = np.where(counts > 0, ends[np.maximum(counts, 1) - 1] + 1, 0) if ends.size else np.zeros_like(counts)
-        if ends.size == 0 or np.array_equal(whole[bounds > 0], bounds[bounds > 0]):
-            first = 0
-            for (ledger, _, _), count in zip(group, counts.tolist(), strict=True):
-                yield ledger, _bitmap(words[first:count], 0)
-                first = count
-            return
+    words, ends = _pairs(joined)
+    counts = np.searchsorted(ends, bounds)
+    if np.array_equal(np.concatenate([[-1], ends])[counts] + 1, bounds):  # every element ends with a pair
+        first = 0
+        for (ledger, _, _), count in zip(group, counts.tolist(), strict=True):
+            yield ledger, _bitmap(words[first:count], 0)
+            first = count
+        return
     for _, element, _ in group:
         yield _decode_slowly(data, element, newer)
 
 
-def _pairs(piece: Bytes) -> tuple[Numbers, varints.Places] | None:
-    """The words of `10 word` pairs and where each one ends; None if it is anything else, or if no pair is whole. What is left at the end is
-    the caller's to see."""
+def _pairs(piece: Bytes) -> tuple[Numbers, varints.Places]:
+    """The words of the `10 word` pairs that the piece begins with, and where each one ends. What is left is the caller's to see."""
     ends = varints.ends_of(piece)
     count = ends.size // 2
-    if count == 0:
-        return None if piece.size else (np.empty(0, np.uint64), ends)
     tags, ends = ends[: 2 * count : 2], ends[1 : 2 * count : 2]
-    if tags[0] != 0 or np.any(tags[1:] != ends[:-1] + 1) or np.any(piece[tags] != VALUE_TAG):
-        return None
+    good = piece[tags] == VALUE_TAG
+    good[:1] &= tags[:1] == 0
+    good[1:] &= tags[1:] == ends[:-1] + 1
+    if not good.all():
+        count = int(np.argmin(good))
+        tags, ends = tags[:count], ends[:count]
     return varints.read(varints.padded(piece), tags + 1, ends), ends
 
 
@@ -186,10 +186,9 @@ def _decode_large(view: Bytes, start: int, end: int) -> BitMap | None:
     out, container = BitMap(), 0
     pending = np.empty(0, np.uint64)
     while start < end:
-        found = _pairs(view[start : min(end, start + PIECE_BYTES)])
-        if found is None:
+        words, ends = _pairs(view[start : min(end, start + PIECE_BYTES)])
+        if not words.size:
             return None
-        words, ends = found
         start += int(ends[-1]) + 1
         pending = np.concatenate([pending, words])
         whole = pending.size - pending.size % roaring.CONTAINER_WORDS
@@ -212,26 +211,70 @@ def _bitmap(words: Numbers, container: int) -> BitMap:
 def _decode_slowly(data: bytes, element: Element, newer: list[str]) -> tuple[int, BitMap]:
     """Any legal form: fields in any order, values packed or not."""
     once = Once("LongListMap")
-    words: list[int] = []
+    values = _Values(data)
     pos, end = element
     while pos < end:
+        pos = values.take_pairs(pos, end)
+        if pos == end:
+            break
         field = read_field(data, pos, end)
         pos = field.end
         if field.number == 1:
             once.put(field, "key")
         elif field.number == 2 and field.kind == Kind.LEN:
-            at = field.start
-            while at < field.end:
-                word, at = read_varint(data, at, field.end)
-                words.append(word)
+            values.take_packed(field.start, field.end)
         elif field.number == 2:
-            words.append(expect(field, Kind.VARINT, "LongListMap.values").value)
+            values.add(expect(field, Kind.VARINT, "LongListMap.values").value)
         else:
             newer.append("a bitmap (field 3) in a long array" if field.number == 3 else f"field {field.number} in a long array")
-        if len(words) > roaring.WORDS_MAX:
-            break
     ledger = _checked_ledger(once.required("key") & U64_MASK, element.start)
-    return ledger, _bitmap(np.array(words, np.uint64), 0)
+    return ledger, _bitmap(values.words(), 0)
+
+
+class _Values:
+    """The words of one element, however they are written."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._view = data, np.frombuffer(data, np.uint8)
+        self._parts: list[Numbers] = []
+        self._singles: list[int] = []
+        self._patience = 0
+
+    def take_pairs(self, pos: int, end: int) -> int:
+        """As many plain pairs as there are, if it is worth a look; the place after them."""
+        if self._data[pos] != VALUE_TAG or self._patience:
+            self._patience = max(0, self._patience - 1)
+            return pos
+        words, ends = _pairs(self._view[pos : min(end, pos + PIECE_BYTES)])
+        if words.size < _PATIENCE:
+            self._patience = _PATIENCE
+        if not words.size:
+            return pos
+        self._put(words)
+        return pos + int(ends[-1]) + 1
+
+    def take_packed(self, pos: int, end: int) -> None:
+        """A packed field. Raises PulsarFormatError."""
+        while pos < end:
+            piece = self._view[pos : min(end, pos + PIECE_BYTES)]
+            ends = varints.ends_of(piece)
+            if not ends.size:
+                raise PulsarFormatError(f"byte {pos}: a varint is cut off, or has more than {varints.LONGEST} bytes")
+            starts = np.concatenate([[0], ends[:-1] + 1])
+            self._put(varints.read(varints.padded(piece), starts, ends))
+            pos += int(ends[-1]) + 1
+
+    def add(self, word: int) -> None:
+        """One word."""
+        self._singles.append(word)
+
+    def _put(self, words: Numbers) -> None:
+        self._parts += [np.array(self._singles, np.uint64), words]
+        self._singles = []
+
+    def words(self) -> Numbers:
+        """All of them."""
+        return np.concatenate([*self._parts, np.array(self._singles, np.uint64)])
 
 
 def encoded_bytes(number: int, acked: Mapping[int, BitMap]) -> int:

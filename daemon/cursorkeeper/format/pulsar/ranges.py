@@ -27,6 +27,7 @@ _LENGTHS: Final = ((1, 13), (3, 7), (9, 13))
 _PIECE_BYTES_MIN: Final = 1 << 12
 _PIECE_BYTES_MAX: Final = 1 << 20
 _ROWS_AT_ONCE: Final = 1 << 16
+_PATIENCE_MAX: Final = 64
 
 Columns = tuple[Places, Places, Places]
 """Ledger, lower entry, upper entry."""
@@ -53,8 +54,11 @@ class RangeReader:
         self._view = np.frombuffer(data, np.uint8)
         self._columns: list[Columns] = []
         self._crossing: list[CrossingRange] = []
+        self._singles: list[tuple[int, int, int, int]] = []
         self._piece = _PIECE_BYTES_MIN
         self._one_by_one = 0
+        self._patience = 1
+        self._spanned = 0
         self.count = 0
         self.empty = 0
 
@@ -66,8 +70,10 @@ class RangeReader:
             piece = self._view[pos : min(end, pos + self._piece)]
             rows, used = self._matrix(piece)
             if not rows:
-                self._one_by_one = 64  # looking at a whole piece for nothing costs more than these
+                # looking at a whole piece for nothing costs more than some ranges one by one
+                self._one_by_one, self._patience = self._patience, min(_PATIENCE_MAX, 2 * self._patience)
                 break
+            self._patience = 1
             pos += used
             self._piece = min(_PIECE_BYTES_MAX, 2 * self._piece) if used > self._piece // 2 else _PIECE_BYTES_MIN
         return pos
@@ -86,8 +92,6 @@ class RangeReader:
         for column, stop in _LENGTHS:
             length = last[:, stop] - last[:, column]
             good &= (piece[last[:, column]] == length) & (last[:, column] == last[:, column - 1] + 1)
-        for column in (5, 7, 11, 13):
-            good &= last[:, column] - last[:, column - 1] <= varints.LONGEST
         if not good.all():
             rows = int(np.argmin(good))
             if not rows:
@@ -121,8 +125,12 @@ class RangeReader:
         if len(ends) < 2:
             raise PulsarFormatError(f"byte {field.at}: MessageRange.{'upperEndpoint' if 1 in ends else 'lowerEndpoint'} is missing")
         self.count += 1
-        row = (np.array([n], np.int64) for n in (*ends[1], *ends[2]))
-        self._check(*row)
+        self._singles.append((*ends[1], *ends[2]))
+
+    def _check_singles(self) -> None:
+        if self._singles:
+            self._check(*np.array(self._singles, np.int64).T)
+            self._singles = []
 
     def _check(self, ledger: Places, lower: Places, upper_ledger: Places, upper: Places) -> None:
         crossing = ledger != upper_ledger
@@ -140,10 +148,15 @@ class RangeReader:
                     CrossingRange(Position(int(ledger[at]), int(lower[at])), Position(int(upper_ledger[at]), int(upper[at])))
                 )
             ledger, lower, upper = ledger[~crossing], lower[~crossing], upper[~crossing]
+        self._spanned += int(((upper >> 16) - ((lower + 1) >> 16)).sum())
+        if self._spanned > roaring.SPANNED_CONTAINERS_MAX:
+            raise PulsarFormatError(f"ranges over more than {roaring.SPANNED_CONTAINERS_MAX * roaring.CONTAINER_VALUES:,} entries")
         self._columns.append((ledger, lower, upper))
 
     def result(self) -> tuple[dict[int, BitMap], tuple[CrossingRange, ...]]:
-        """Acked entries per ledger (ascending, none empty), and the ranges that only the topic's layout can tell."""
+        """Acked entries per ledger (ascending, none empty), and the ranges that only the topic's layout can tell. Raises
+        PulsarFormatError."""
+        self._check_singles()
         if not self._columns:
             return {}, tuple(self._crossing)
         ledger, lower, upper = (np.concatenate(parts) for parts in zip(*self._columns, strict=True))

@@ -22,6 +22,9 @@ CONTAINER_VALUES: Final = 65_536
 CONTAINERS_MAX: Final = 65_536
 WORDS_MAX: Final = CONTAINER_WORDS * CONTAINERS_MAX
 """Words of a set with the largest entry id."""
+SPANNED_CONTAINERS_MAX: Final = 1 << 22
+"""A few bytes can name runs over whole ledgers of 2^32 entries. All of a state together span no more than this (275 G entries),
+so that no number in it can ask for memory without bound."""
 WINDOW_CONTAINERS: Final = 64
 """Containers worked on at once: 4 M entries, half a megabyte of words."""
 WINDOW_WORDS: Final = CONTAINER_WORDS * WINDOW_CONTAINERS

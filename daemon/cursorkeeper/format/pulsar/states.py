@@ -13,6 +13,8 @@ from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, MarkDeleteProperties, Partial, PartialKey, Stamp
+from cursorkeeper.format.pulsar import roaring
+from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from pyroaring import BitMap
 
@@ -23,10 +25,13 @@ def to_ack_state(
     """The same state as the daemon keeps it, settled: mark-delete has taken the acked entries right behind it.
 
     `layout` lets it cross into the next ledger; ledgers below mark-delete are left out. Batch sizes are not known (0). Raises
-    ValueError: ranges across ledgers (`layout.resolve` them first).
+    ValueError: ranges across ledgers (`layout.resolve` them first); PulsarFormatError: entries impossibly far from the first of
+    their ledgers, because what is not acked below them takes memory here.
     """
     if info.crossing:
         raise ValueError("ranges across ledgers: resolve them with the topic's layout first")
+    if sum(entries.max() >> 16 for entries in info.acked.values()) > roaring.SPANNED_CONTAINERS_MAX:
+        raise PulsarFormatError(f"{len(info.acked)} ledgers with impossibly large entry ids")
     items = (item for item in layout if item.ledger >= info.mark_delete.ledger)
     state = AckState(info.mark_delete, Layout(items))
     state.join_delta(

@@ -44,6 +44,8 @@ class Field(NamedTuple):
 
 def read_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
     """The unsigned number at `pos` and the place after it. A longer form than needed is legal, more than 64 bits are not."""
+    if pos < end and data[pos] < 0x80:
+        return data[pos], pos + 1
     value = shift = 0
     for at in range(pos, min(end, pos + VARINT_BYTES_MAX)):
         byte = data[at]

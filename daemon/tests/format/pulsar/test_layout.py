@@ -82,6 +82,13 @@ def test_batches_of_entries_that_come_to_be_acked_go() -> None:
     assert resolved.batches == {PartialKey(9, 7): BitMap([3])}
 
 
+def test_impossibly_many_entries() -> None:
+    rows = [(ledger, 1 << 32) for ledger in range(70)]
+    info = PositionInfo(Position(0, -1), crossing=(crossing((0, -1), (70, 2)),), form=Form.RANGES)
+    with pytest.raises(PulsarFormatError, match="impossibly many"):
+        resolve(info, topic(*rows, (70, None)))
+
+
 def test_without_such_ranges_nothing_changes() -> None:
     info = PositionInfo(Position(3, 4), {3: BitMap([7])}, form=Form.LONG_ARRAY)
     assert resolve(info, topic()) == (info, [])

@@ -307,6 +307,24 @@ def test_numbers_of_more_than_64_bits_are_damage(word: str) -> None:
         position_info.decode(b"\x08" + number + b"\x10\x04")
 
 
+def test_a_word_that_is_cut_off_takes_none_of_the_next_element() -> None:
+    """`10` without a word, and an element whose bytes would read as pairs after it."""
+    for others in (b"", bytes.fromhex("32 05 08 0d 10 c0 05")):
+        with pytest.raises(PulsarFormatError, match="cut off"):
+            position_info.decode(MD + others + bytes.fromhex("32 03 08 05 10 32 06 08 06 10 10 10 07") + others)
+
+
+def test_ranges_over_impossibly_many_entries() -> None:
+    """A few bytes must not ask for gigabytes."""
+    message = MESSAGES["PositionInfo"](ledgerId=0, entryId=-1)
+    for ledger in range(64):
+        put_range(message, ledger, -1, ENTRY_ID_MAX)
+    assert len(read(message)[0].acked) == 64
+    put_range(message, 64, -1, ENTRY_ID_MAX)
+    with pytest.raises(PulsarFormatError, match="ranges over more than"):
+        read(message)
+
+
 def test_texts_that_are_not_utf_8() -> None:
     with pytest.raises(PulsarFormatError, match="UTF-8"):
         position_info.decode(MD + bytes.fromhex("22 05 0a 01 ff 10 07"))

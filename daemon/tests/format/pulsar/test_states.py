@@ -7,6 +7,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, MarkDeleteProperties, Partial, PartialKey, Stamp
 from cursorkeeper.format.pulsar import position_info
+from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
 from cursorkeeper.format.pulsar.values import CrossingRange, Form, PositionInfo
 from hypothesis import given
@@ -93,6 +94,12 @@ def test_ranges_across_ledgers_are_resolved_first() -> None:
     info = PositionInfo(Position(3, 4), crossing=(CrossingRange(Position(3, 5), Position(4, 1)),), form=Form.RANGES)
     with pytest.raises(ValueError, match="resolve"):
         to_ack_state(info, stamp=STAMP)
+
+
+def test_entries_impossibly_far_up() -> None:
+    acked = {ledger: BitMap([(1 << 32) - 1]) for ledger in range(65)}
+    with pytest.raises(PulsarFormatError, match="65 ledgers"):
+        to_ack_state(PositionInfo(Position(0, -1), acked, form=Form.RANGES), stamp=STAMP)
 
 
 def test_properties_without_any_have_no_stamp() -> None:
