@@ -10,7 +10,16 @@ import pytest
 from cursorkeeper.core.table import diagram
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "DATA_FORMAT.md", "PULSAR_FORMAT.md", "ASSESS.md", "CONTRIBUTING.md", "REQUIREMENTS.md"]
+PAGES = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "DATA_FORMAT.md",
+    "PULSAR_FORMAT.md",
+    "ASSESS.md",
+    "MIGRATION.md",
+    "CONTRIBUTING.md",
+    "REQUIREMENTS.md",
+]
 CITED = re.compile(r"`((?:[\w.-]+/)+[\w.*-]*)`|\]\(([\w./-]+)\)")
 BUILT = ("java/gateway/target/",)
 
