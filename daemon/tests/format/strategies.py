@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.footer import (
+    FORMAT_NATIVE,
+    FORMAT_PULSAR,
     Base,
     ChainLedger,
     EmptyBase,
@@ -13,8 +15,10 @@ from cursorkeeper.core.footer import (
     FooterState,
     InlineBase,
     Previous,
+    PulsarBase,
     SnapshotBase,
     Stats,
+    Truncation,
 )
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
@@ -33,6 +37,8 @@ from cursorkeeper.core.values import (
     SnapshotEnd,
     Stamp,
 )
+from cursorkeeper.format.pulsar import cursor_info
+from cursorkeeper.format.pulsar.values import ManagedCursorInfo
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
@@ -156,12 +162,29 @@ RECORDS = st.builds(Record, U64, U32, U32, U64, deltas() | SEGMENTS | ENDS | OPE
 
 SMALL_SEGMENTS = st.builds(Segment, POSITIONS, st.none() | NUMBER_MAPS, slices=st.lists(slices(), max_size=1).map(tuple))
 ID = st.integers(0, LEDGER_ID_MAX)
+
+
+def _pulsar_base(mark_delete: Position, acked: dict[int, BitMap], properties: dict[str, int], epoch: int) -> PulsarBase:
+    above = {ledger: entries for ledger, entries in acked.items() if ledger > mark_delete.ledger}
+    info = ManagedCursorInfo(-1, mark_delete, above, {}, properties, {"a": "b"})
+    return PulsarBase(cursor_info.encode(info), epoch)
+
+
+PULSAR_BASES = st.builds(
+    _pulsar_base,
+    POSITIONS,
+    st.dictionaries(st.integers(0, 99), bitmaps(), max_size=2).map(lambda d: dict(sorted(d.items()))),
+    st.dictionaries(TEXTS, st.integers(-(1 << 63), (1 << 63) - 1), max_size=3),
+    U32,
+)
 BASES: st.SearchStrategy[Base] = st.one_of(
     st.builds(EmptyBase, POSITIONS),
+    PULSAR_BASES,
     st.builds(InlineBase, SMALL_SEGMENTS, U32, U32, ID),
     st.builds(SnapshotBase, ID, ID, ID, ID, ID, U32),
 )
-CHAINS = st.lists(st.builds(ChainLedger, ID, st.none() | st.integers(-1, LEDGER_ID_MAX)), max_size=3).map(tuple)
+FORMATS = st.sampled_from([FORMAT_NATIVE, FORMAT_PULSAR])
+CHAINS = st.lists(st.builds(ChainLedger, ID, st.none() | st.integers(-1, LEDGER_ID_MAX), FORMATS), max_size=3).map(tuple)
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=10)
 STRANGE = st.none() | st.integers() | TEXTS | st.lists(TEXTS, max_size=2)
 FOOTERS = st.builds(
@@ -179,5 +202,7 @@ FOOTERS = st.builds(
     previous=st.none() | st.builds(Previous, BASES, CHAINS),
     damaged=st.lists(st.builds(EntryAddress, ID, U32), max_size=2).map(tuple),
     stats=st.builds(Stats, ID, ID, ID, ID, ID, ID),
+    cursor_properties=st.none() | st.builds(CursorProperties, st.builds(Stamp, U32, U32), st.dictionaries(TEXTS, TEXTS, max_size=5)),
+    truncated=st.none() | st.builds(Truncation, ID, ID, ID, TEXTS),
     extra=st.dictionaries(st.sampled_from(["later", "zebra", "ä"]), STRANGE, max_size=2),
 )

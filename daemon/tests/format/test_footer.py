@@ -5,13 +5,28 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
-from cursorkeeper.core.footer import ChainLedger, EmptyBase, EntryAddress, Footer, FooterState, InlineBase, Previous, SnapshotBase, Stats
+from cursorkeeper.core.footer import (
+    FORMAT_NATIVE,
+    FORMAT_PULSAR,
+    ChainLedger,
+    EmptyBase,
+    EntryAddress,
+    Footer,
+    FooterState,
+    InlineBase,
+    Previous,
+    PulsarBase,
+    SnapshotBase,
+    Stats,
+    Truncation,
+)  # fmt: skip
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.values import Delta, Record, Segment, Slice
+from cursorkeeper.core.values import CursorProperties, Delta, Record, Segment, Slice, Stamp
 from cursorkeeper.format import footer, record
 from google_crc32c import value as crc32c
 from hypothesis import given
@@ -185,3 +200,71 @@ def test_sixteen_kibibytes_without_inline_state() -> None:
 def test_a_known_member_is_not_taken_for_an_unknown_one() -> None:
     with pytest.raises(ValueError, match="'chain' is a member"):
         footer.encode(replace(PLAIN, extra={"chain": []}))
+
+
+# ---- what is in Pulsar's form
+
+
+WHOLE = replace(
+    PLAIN, base=EmptyBase(Position(812, 44)), chain=(ChainLedger(9101, None, FORMAT_PULSAR),), previous=None, damaged=(),
+    cursor_properties=CursorProperties(Stamp(7, 2), {"b": "2", "a": "1"}), truncated=Truncation(5, 1, 0, "aLimit=3"),
+)  # fmt: skip
+
+
+def test_the_bytes_of_a_footer_that_names_whole_states_are_these() -> None:
+    assert footer.encode(WHOLE).rpartition(b',"crc32c"')[0] == (
+        b'{"version":1,"format":"pulsar","cursor":"persistent://t/ns/topic|sub","topic":"persistent://t/ns/topic","subscription":"sub",'
+        b'"state":"open","epoch":7,"writer":"host/pid/claim-nonce","write":3,"generation":1,"markDelete":[812,44],'
+        b'"base":{"empty":[812,44]},"chain":[{"ledger":9101,"format":"pulsar"}],"previous":null,'
+        b'"stats":{"ledgers":1000,"span":50000000,"holes":49871,"runs":49102,"partialBatches":12,"deltaBytes":48211},'
+        b'"cursorProperties":{"stamp":[7,2],"values":{"a":"1","b":"2"}},'
+        b'"truncated":{"acks":5,"batches":1,"properties":0,"limit":"aLimit=3"}'
+    )
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"chain": (ChainLedger(1), ChainLedger(2, None, FORMAT_PULSAR))},
+        {"previous": Previous(EmptyBase(Position(1, 1)), (ChainLedger(3, 4, FORMAT_PULSAR),))},
+        {"base": PulsarBase(bytes.fromhex("08ffffffffffffffffff01100c1804"), 3)},
+        {"cursor_properties": CursorProperties(Stamp(1, 1), {})},
+        {"truncated": Truncation()},
+    ],
+    ids=lambda part: next(iter(part)),
+)
+def test_a_footer_is_pulsars_as_soon_as_one_part_is(part: dict[str, Any]) -> None:
+    """So that a program that does not know such a part refuses the footer, and does not read half of it."""
+    assert PLAIN.format == FORMAT_NATIVE
+    made = replace(PLAIN, **part)
+    assert made.format == FORMAT_PULSAR and json.loads(footer.encode(made))["format"] == "pulsar"
+    assert footer.decode(footer.encode(made)) == made
+
+
+def test_the_format_must_be_what_the_parts_are() -> None:
+    body = json.loads(footer.encode(WHOLE))
+    del body["crc32c"]
+    with pytest.raises(DamageError, match="format 'native', but what it names is 'pulsar'"):
+        footer.decode(sealed(body | {"format": "native"}))
+    with pytest.raises(DamageError, match="format 'pulsar', but what it names is 'native'"):
+        footer.decode(sealed(members() | {"format": "pulsar"}))
+    with pytest.raises(TooNewError, match="a ledger of format 'parquet'"):
+        footer.decode(sealed(body | {"chain": [{"ledger": 1, "format": "parquet"}]}))
+
+
+@pytest.mark.parametrize(
+    ("info", "problem"),
+    [
+        ("not base64!", "is not base64"),
+        (b64encode(bytes.fromhex("084d100c1804")).decode(), "it names a cursor ledger, or no mark-delete"),
+        (b64encode(bytes.fromhex("08ffffffffffffffffff01")).decode(), "markDeleteLedgerId is missing"),
+        (b64encode(b"\x08").decode(), "inline state in Pulsar's form"),
+        (b64encode(bytes.fromhex("4778000000040804 10ffffffff7f00")).decode(), "inline state in Pulsar's form"),
+    ],
+)
+def test_a_state_inside_in_pulsars_form_is_checked_when_it_is_read(info: str, problem: str) -> None:
+    body = json.loads(footer.encode(WHOLE)) | {"base": {"pulsar": {"managedCursorInfo": info, "epoch": 1}}}
+    del body["crc32c"]
+    with pytest.raises(DamageError) as caught:
+        footer.decode(sealed(body))
+    assert problem in str(caught.value) and caught.value.place == "footer"
