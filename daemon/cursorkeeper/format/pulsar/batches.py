@@ -6,12 +6,13 @@ In spite of its name `deleteSet` holds what is *not* deleted: bit 1 = un-acked. 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
+from cursorkeeper.core import bitmaps
 from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
-from cursorkeeper.format.pulsar import roaring
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.ranges import read_position
 from cursorkeeper.format.pulsar.wire import (
@@ -23,16 +24,22 @@ from cursorkeeper.format.pulsar.wire import (
     expect,
     read_field,
     read_varint,
+    signed,
     varint_bytes,
 )
 from pyroaring import BitMap
 
-WORDS_MAX = BATCH_SIZE_MAX // 64
+WORDS_MAX: Final = BATCH_SIZE_MAX // 64
+_FEW: Final = 24
+"""So many bits are quicker one by one than with numpy."""
 
 
 def decode(data: bytes, field: Field, newer: list[str]) -> tuple[Position, BitMap]:
     """The entry and its un-acked indexes (empty: the element says nothing). Raises PulsarFormatError."""
     expect(field, Kind.LEN, "batchedEntryDeletionIndexInfo")
+    plain = _decode_plain(data, field.start, field.end)
+    if plain is not None:
+        return plain[0], _indexes(plain[0], plain[1])
     position: Position | None = None
     words: list[int] = []
     pos = field.start
@@ -55,28 +62,55 @@ def decode(data: bytes, field: Field, newer: list[str]) -> tuple[Position, BitMa
             newer.append(f"field {inner.number} in a partly acked batch")
     if position is None:
         raise PulsarFormatError(f"byte {field.at}: BatchedEntryDeletionIndexInfo.position is missing")
+    return position, _indexes(position, words)
+
+
+def _decode_plain(data: bytes, start: int, end: int) -> tuple[Position, list[int]] | None:
+    """An element exactly as Pulsar writes it: `0a l 08 ledger 10 entry` and `10 word` for every word."""
+    if end - start < 6 or data[start] != 0x0A or data[start + 2] != 0x08:
+        return None
+    inner = start + 2 + data[start + 1]
+    if data[start + 1] >= 0x80 or inner > end:
+        return None
+    ledger, pos = read_varint(data, start + 3, inner)
+    if pos >= inner or data[pos] != 0x10:
+        return None
+    entry, pos = read_varint(data, pos + 1, inner)
+    if pos != inner:
+        return None
+    words: list[int] = []
+    while pos < end:
+        if data[pos] != 0x10:
+            return None
+        word, pos = read_varint(data, pos + 1, end)
+        words.append(word)
+    return Position(signed(ledger), signed(entry)), words
+
+
+def _indexes(position: Position, words: list[int]) -> BitMap:
     if any(words[WORDS_MAX:]):
         raise PulsarFormatError(f"entry {position}: a deleteSet of {len(words)} words, batches have at most {BATCH_SIZE_MAX:,} messages")
-    return position, _indexes(words[:WORDS_MAX])
-
-
-def _indexes(words: list[int]) -> BitMap:
-    if len(words) > 16:
-        return roaring.from_words(np.array(words, np.uint64))
+    del words[WORDS_MAX:]
+    if len(words) > 1 or (words and words[0].bit_count() > _FEW):
+        bits = np.unpackbits(np.array(words, "<u8").view(np.uint8), bitorder="little")
+        return bitmaps.from_sorted(np.flatnonzero(bits).astype(np.uint32))
     found = []
-    for at, word in enumerate(words):
-        while word:
-            lowest = word & -word
-            found.append(64 * at + lowest.bit_length() - 1)
-            word ^= lowest
+    word = words[0] if words else 0
+    while word:
+        lowest = word & -word
+        found.append(lowest.bit_length() - 1)
+        word ^= lowest
     return BitMap(found)
 
 
 def _words(indexes: BitMap) -> list[int]:
     if indexes.max() >= BATCH_SIZE_MAX:
         raise ValueError(f"a batch index {indexes.max()}, batches have at most {BATCH_SIZE_MAX:,} messages")
-    if len(indexes) > 64:
-        return [word for words in roaring.windows(indexes) for word in words.tolist()]
+    if len(indexes) > _FEW:
+        bits = np.zeros((indexes.max() // 64 + 1) * 64, np.uint8)
+        bits[bitmaps.to_column(indexes)] = 1
+        words: list[int] = np.packbits(bits, bitorder="little").view("<u8").tolist()
+        return words
     words = [0] * (indexes.max() // 64 + 1)
     for index in indexes:
         words[index >> 6] |= 1 << (index & 63)

@@ -27,6 +27,7 @@ _LENGTHS: Final = ((1, 13), (3, 7), (9, 13))
 _PIECE_BYTES_MIN: Final = 1 << 12
 _PIECE_BYTES_MAX: Final = 1 << 20
 _ROWS_AT_ONCE: Final = 1 << 16
+_ROWS_WORTH_IT: Final = 16
 _PATIENCE_MAX: Final = 64
 
 Columns = tuple[Places, Places, Places]
@@ -69,12 +70,12 @@ class RangeReader:
                 break
             piece = self._view[pos : min(end, pos + self._piece)]
             rows, used = self._matrix(piece)
-            if not rows:
-                # looking at a whole piece for nothing costs more than some ranges one by one
+            pos += used
+            if rows < _ROWS_WORTH_IT and used < piece.size:
+                # looking at a whole piece for so few costs more than reading some one by one
                 self._one_by_one, self._patience = self._patience, min(_PATIENCE_MAX, 2 * self._patience)
                 break
             self._patience = 1
-            pos += used
             self._piece = min(_PIECE_BYTES_MAX, 2 * self._piece) if used > self._piece // 2 else _PIECE_BYTES_MIN
         return pos
 

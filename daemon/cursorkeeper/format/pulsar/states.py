@@ -39,7 +39,7 @@ def to_ack_state(
             mark_delete_properties=MarkDeleteProperties(stamp, dict(info.properties)) if info.properties else None,
             cursor_properties=CursorProperties(stamp, dict(cursor_properties)) if cursor_properties else None,
             acks=info.acked,
-            partials={key: Partial(0, missing.copy()) for key, missing in info.batches.items()},
+            partials={key: Partial(0, missing) for key, missing in info.batches.items()},
         )
     )
     state.settle()

@@ -219,6 +219,16 @@ def test_where_bytes_cannot_tell_it_is_a_slice() -> None:
     assert read([OLD_BYTES, orphan, longer], None).info.mark_delete == Position(12, 5)
 
 
+def test_every_cut_and_every_end() -> None:
+    state = PositionInfo(Position(12, 4), {12: BitMap([6, 9]), 13: BitMap([70])}, {PartialKey(13, 99): BitMap([1, 70])}, {"k": 300})
+    for form in Form:
+        raw = position_info.encode(state, form) + b"\x38\x80\x01"
+        edges = field_edges(raw)
+        for boundary in range(1, len(raw)):
+            for stop in range(boundary, len(raw) + 1):
+                assert is_beginning(raw[:stop], boundary) == (boundary not in edges)
+
+
 @given(plains(), FORMS, st.data())
 def test_every_cut_is_recognised(plain: Plain, form: Form, data: st.DataObject) -> None:
     raw = position_info.encode(value(plain, form), form)
@@ -296,6 +306,18 @@ def test_impossible_footers(parts: int, length: int) -> None:
     with pytest.raises(PulsarFormatError, match="entry 2: "):
         read(entries, M)
     assert read(entries, None).info == OLD
+
+
+def test_a_footer_does_not_make_one_read_more_than_it_says() -> None:
+    entries = [OLD_BYTES, *[bytes(1_000)] * 200, b'{"numParts":200,"length":3000}']
+    reading = chunks.newest_state(len(entries) - 1, compression=None, max_entry_bytes=None, limit_bytes=LIMIT)
+    wanted = next(reading)
+    assert wanted == (201, 201)
+    wanted = reading.send(entries[201:])
+    while wanted.last < 200:
+        assert wanted.first < 16
+        wanted = reading.send(entries[wanted.first : wanted.last + 1])
+    assert wanted == (200, 200)
 
 
 def test_missing_slices() -> None:

@@ -84,6 +84,16 @@ def test_entries_at_or_below_mark_delete_are_dropped() -> None:
     )
 
 
+def test_a_batch_of_an_entry_that_is_acked_is_dropped() -> None:
+    message = state()
+    put_range(message, 12, 8, 9)
+    put_batch(message, 12, 9, [1])
+    put_batch(message, 12, 10, [1])
+    info, notes = read(message)
+    assert info.batches == {PartialKey(12, 10): BitMap([0])}
+    assert notes == ("1 partly acked batches of entries that are acked as a whole: dropped",)
+
+
 def test_where_everything_is_below_mark_delete_nothing_is_left() -> None:
     message = state()
     put_range(message, 3, 0, 100)
