@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,13 @@ from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.values import PartialKey
+from cursorkeeper.core.values import PartialKey, Stamp
 from cursorkeeper.format.pulsar import cursor_info, names
+from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.migration import target as target_module
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPath
+from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.target import Target
@@ -27,6 +30,8 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from daemon.tests.migration.pulsar_world import HASTY, REF, SUB, TOPIC, PulsarWorld, state
@@ -66,9 +71,9 @@ async def test_a_small_state_with_no_batches_goes_into_the_znode(world: PulsarWo
     assert after.state == before.state and after.znode.is_inline and set(world.bookkeeper.ledgers) == ledgers
 
 
-@pytest.mark.parametrize("settings", [NATIVE, PULSAR], ids=["native", "pulsar"])
-async def test_partial_batches_go_into_a_ledger_because_pulsar_forgets_them_in_a_znode(world: PulsarWorld, settings: Settings) -> None:
-    await ours(world, settings=settings)
+@pytest.mark.parametrize("form", [NATIVE, PULSAR], ids=["native", "pulsar"])
+async def test_partial_batches_go_into_a_ledger_because_pulsar_forgets_them_in_a_znode(world: PulsarWorld, form: Settings) -> None:
+    await ours(world, settings=form)
     outcome = await exported(world)
     assert (outcome.ok, outcome.numbers["form"]) == (True, "longArray"), outcome
     after = await read_cursor(await world.pulsar(), REF)
@@ -102,6 +107,49 @@ async def test_a_dry_run_writes_nothing(world: PulsarWorld) -> None:
     outcome = await exported(world, dry_run=True)
     assert (outcome.ok, outcome.status) == (True, "would be exported")
     assert await world.znode(REF.path) is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    entries=st.dictionaries(st.sampled_from([7, 9, 12]), st.sets(st.integers(0, 99), min_size=1, max_size=40), max_size=3),
+    batches=st.dictionaries(
+        st.tuples(st.sampled_from([7, 9, 12]), st.integers(0, 99)), st.sets(st.integers(0, 200), min_size=1, max_size=9), max_size=6
+    ),
+    mark_delete=st.tuples(st.sampled_from([7, 9, 12]), st.integers(-1, 99)),
+    native=st.booleans(),
+    version=st.sampled_from(["3.0", "4.0", "4.2", "5.0.0-M1", "5.0"]),
+    seed=st.integers(0, 99),
+)
+def test_any_state_there_and_back(
+    entries: dict[int, set[int]],
+    batches: dict[tuple[int, int], set[int]],
+    mark_delete: tuple[int, int],
+    native: bool,
+    version: str,
+    seed: int,
+) -> None:
+    acked = {n: BitMap(e for e in found if (n, e) > mark_delete) for n, found in sorted(entries.items())}
+    info = PositionInfo(Position(*mark_delete), {n: found for n, found in acked.items() if found})
+    partly = {PartialKey(*at): BitMap(missing) for at, missing in sorted(batches.items()) if at > mark_delete}
+    info = replace(info, batches={key: missing for key, missing in partly.items() if key.entry not in acked.get(key.ledger, ())})
+
+    async def story() -> None:
+        world = PulsarWorld(seed=seed)
+        await world.topic(TOPIC, ((7, 100), (9, 100), (12, 0)))
+        await world.in_ledger(info)
+        first = await read_cursor(await world.pulsar(), REF)
+        assert (await (await world.importing(settings=NATIVE if native else PULSAR)).one(REF)).ok
+        await world.remove(REF.path)
+        target = Target(replace(of_version(version), batch_index=True), 5_000_000, 1 << 20)
+        outcome = await exported(world, target=target)
+        assert outcome.ok, outcome
+        back = await read_cursor(await world.pulsar(), REF)
+        one, other = (to_ack_state(found.state, found.layout, stamp=Stamp(0, 0)) for found in (first, back))
+        assert not difference(one, other)
+        if back.state.form is Form.LONG_ARRAY:
+            assert target.settings.long_array
+
+    asyncio.run(story())
 
 
 # ---- what is there already

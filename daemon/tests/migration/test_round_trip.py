@@ -264,6 +264,101 @@ def test_a_password_a_chroot_and_a_neighbour_that_is_damaged(stack: Standalone, 
     assert away.returncode == 3 and "ZooKeeper at 127.0.0.1:1 does not answer" in away.stderr
 
 
+async def forget(tools: Tools, refs: Sequence[PulsarCursorRef]) -> None:
+    """Pulsar loses these cursors."""
+    async with connect.ports(tools.settings) as ports:
+        for ref in refs:
+            await ports.zookeeper.delete(ref.path, (await ports.zookeeper.get(ref.path)).version)
+
+
+async def ledgers_and_names(tools: Tools, topic: str, refs: Sequence[PulsarCursorRef]) -> tuple[set[int], set[int]]:
+    """The cursor ledgers that there are for the topic, and those that znodes name."""
+    async with connect.ports(tools.settings) as ports:
+        custom = {"pulsar/managed-ledger": managed_ledger_name(topic).encode()}
+        found = {info.ledger async for info in ports.ledgers.list(custom) if "pulsar/cursor" in info.custom_metadata}
+        nodes = [await ports.zookeeper.get(ref.path) for ref in refs]
+        return found, {cursor_info.decode(node.data).cursors_ledger for node in nodes}
+
+
+def killed_after(command: list[str], journal: Path, lines: int) -> None:
+    """Runs it, and kills it with -9 when the journal has so many lines."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    try:
+        until = time.monotonic() + 60
+        while not (journal.exists() and journal.read_bytes().count(b"\n") >= lines):
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.001)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+
+
+def test_an_export_killed_with_9_leaves_no_ledger_behind(pulsar: PulsarHarness, tools: Tools) -> None:
+    rng = random.Random(5)
+    topic = f"persistent://killed-export/ns/{pulsar.version}"
+    refs = [PulsarCursorRef(topic, f"sub-{n:02}") for n in range(12)]
+    ledger = managed_ledger_name(topic)
+    layout = populate(pulsar, ledger, refs[0].subscription, rng)
+    for ref in refs:
+        pulsar.open_cursor(ledger, ref.subscription)
+        ack(pulsar, ledger, ref.subscription, rng, layout, 30)
+        pulsar.delete(ledger, ref.subscription, batches={PartialKey(layout[1][0], 7): BitMap([0, 63])})
+    reports = {ref: from_report(pulsar.report(ledger, ref.subscription)) for ref in refs}
+    tools.run("import-pulsar", topic)
+    pulsar.close_ledger(ledger)
+    asyncio.run(forget(tools, refs))
+    before, _ = asyncio.run(ledgers_and_names(tools, topic, []))
+
+    journal = tools.folder / "journal"
+    arguments = [topic, "--jobs", "3", "--resume", str(journal), "--target-version", pulsar.version]
+    for lines in (4, 9, 14):  # each time somewhere else between making a ledger and naming it
+        killed_after(tools.command("export-pulsar", *arguments), journal, lines)
+    *_, summary = tools.run("export-pulsar", *arguments)
+    assert summary["cursors"] == len(refs) and summary["statuses"].get("done before", 0) >= 1
+    there, named = asyncio.run(ledgers_and_names(tools, topic, refs))
+    assert there - before == named and len(named) == len(refs), "every ledger that an export made is named by a znode"
+    pulsar.open_ledger(ledger, entriesPerLedger=100, maxRanges=1_000_000)
+    for ref, wanted in reports.items():
+        pulsar.open_cursor(ledger, ref.subscription)
+        wrong = difference(wanted, from_report(pulsar.report(ledger, ref.subscription)))
+        assert not wrong, (ref, wrong)
+    pulsar.close_ledger(ledger)
+
+
+def test_an_entry_as_large_as_a_bookie_takes(pulsar: PulsarHarness, tools: Tools) -> None:
+    """5,237,940 bytes: more than the gateway writes, and it reads it."""
+    topic = f"persistent://large/ns/{pulsar.version}"
+    entries = 50_000
+    ledgers = [ledger for ledger, _ in pulsar.fabricate(managed_ledger_name(topic), [entries] * 611)]
+    acked = {ledger: BitMap(range(entries)) for ledger in ledgers[:609]}
+    acked[ledgers[0]].discard(0)
+    info = PositionInfo(Position(ledgers[0], -1), acked, form=Form.LONG_ARRAY)
+    raw = position_info.encode(info, Form.LONG_ARRAY)
+    assert 5_177_344 < len(raw) < 5_242_600, len(raw)
+    cursor_ledger = pulsar.write_cursor_ledger(managed_ledger_name(topic), "sub", [raw])
+    asyncio.run(named(tools, PulsarCursorRef(topic, "sub"), cursor_ledger, Position(ledgers[0], -1)))
+    line = tools.run("import-pulsar", topic, "sub")[0]
+    assert (line["acked"], line["ranges"]) == (609 * entries - 1, 609), line
+    mine = tools.ours(CursorName(topic, "sub"))
+    assert mine.mark_delete == (ledgers[0], -1) and mine.hole_count == 1
+    asyncio.run(forget(tools, [PulsarCursorRef(topic, "sub")]))
+    export_it = ["export-pulsar", topic, "sub", "--broker-is-stopped", "--target-version", pulsar.version]
+    refused = tools.run(*export_it, code=1)[0]
+    assert refused["status"] == "refused" and "counts acked entries here: 1,000,000" in refused["problem"], refused
+    line = tools.run(*export_it, "--allow-loss")[0]
+    assert (line["status"], line["form"]) == ("exported", "znode"), "609 ranges are few"
+    pulsar.open_ledger(managed_ledger_name(topic), max_s=120)
+    pulsar.open_cursor(managed_ledger_name(topic), "sub")
+    assert pulsar.report(managed_ledger_name(topic), "sub", max_s=120).acked == acked
+    pulsar.close_ledger(managed_ledger_name(topic))
+
+
+async def named(tools: Tools, ref: PulsarCursorRef, ledger: int, snapshot: Position) -> None:
+    """The znode of a cursor whose state is in a ledger."""
+    async with connect.ports(tools.settings) as ports:
+        await ports.zookeeper.create(ref.path, cursor_info.encode(ManagedCursorInfo(ledger, snapshot)))
+
+
 @pytest.mark.parametrize("resume", [True, False])
 def test_killed_with_9_and_run_again(pulsar: PulsarHarness, tools: Tools, resume: bool) -> None:
     rng = random.Random(3)
@@ -278,15 +373,7 @@ def test_killed_with_9_and_run_again(pulsar: PulsarHarness, tools: Tools, resume
 
     journal = tools.folder / "journal"
     command = tools.command("import-pulsar", topic, "--jobs", "2", "--resume", str(journal))
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
-    try:
-        until = time.monotonic() + 60
-        while not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
-            assert process.poll() is None and time.monotonic() < until
-            time.sleep(0.001)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
+    killed_after(command, journal, 3)
     done_before = journal.read_bytes().count(b'"status"')
     assert 1 <= done_before < len(cursors), "it was killed too early or too late to say anything"
 
