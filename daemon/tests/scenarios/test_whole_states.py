@@ -69,6 +69,22 @@ def test_r03_the_footer_counts_the_entries_in_front_of_it() -> None:
     assert raw(a) == entries
 
 
+def test_r03_a_length_that_is_a_multiple_of_the_slice_ends_with_an_empty_one() -> None:
+    """As PIP-381's code writes it: 1 + length div size parts."""
+    for entry in range(3_000, 4_000, 64):
+        one = whole_bench(max_entry_bytes=10_000)
+        [state] = raw(flushed(one.opened("A"), 1, entry))
+        slices = [size for size in range(64, len(state)) if len(state) % size == 0]
+        if slices:
+            bench = whole_bench(max_entry_bytes=slices[0])
+            flushed(bench.opened("A"), 1, entry)
+            entries = bench.ledgers[bench.chain[0]].entries
+            assert entries[-2:] == [b"", b'{"numParts":%d,"length":%d}' % (1 + len(state) // slices[0], len(state))]
+            bench.ask()
+            return
+    raise AssertionError("no such length was met")
+
+
 def test_r04_the_last_entry_says_how_to_read() -> None:
     """A small state is one plain PositionInfo, also behind a chunked one; the newest counts."""
     bench = whole_bench()

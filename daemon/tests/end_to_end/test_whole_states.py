@@ -1,0 +1,104 @@
+"""`format = "pulsar"` on the embedded stack: a state of several entries in real ledgers, real kills, and the way back to native."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from cursorkeeper.app import gateway_client
+from cursorkeeper.settings import Settings
+from cursorkeeper_clients.ack_stream.source import SourceConnection
+from cursorkeeper_clients.ack_stream.values import Acks, LedgerAcks
+from cursorkeeper_clients.bookkeeper.port import LedgerSpec
+from cursorkeeper_clients.stack import Standalone
+
+from daemon.tests.end_to_end.conftest import Daemons
+from daemon.tests.end_to_end.workload import LAYOUT, OPEN_LEDGER, check, driving, recovered
+
+pytestmark = pytest.mark.jvm
+
+WHOLE = (
+    "--format", "pulsar", "--persistentUnackedRangesWithMultipleEntriesEnabled", "--persistentUnackedRangesMaxEntrySize", "64K",
+    "--flush-interval-ms", "20",
+)  # fmt: skip
+WIDE = range(30_001, 1_500_000, 3)
+"""A long array of some 250 KB: beyond what the other acks touch."""
+
+
+def inspected(stack: Standalone, topic: str) -> list[dict[str, Any]]:
+    where = ["--zookeeper", stack.zookeeper, "--gateway", stack.gateway]
+    command = [sys.executable, "-m", "cursorkeeper.cli.main", "inspect", f"{topic}|sub", "--json", *where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+async def test_r01_a_chunked_state_survives_kills_of_the_daemon_and_of_the_whole_stack(stack: Standalone, daemons: Daemons) -> None:
+    topic = "persistent://e2e/ns/whole"
+    daemon = await daemons.start(stack.gateway, stack.zookeeper, *WHOLE)
+    source, driver = await driving(daemon.address, topic, 21)
+    wide = {(OPEN_LEDGER, entry) for entry in WIDE}
+    driver.truth.sent |= wide
+    ticket = await driver.cursor.send(Acks([LedgerAcks(OPEN_LEDGER, list(WIDE))]))
+    driver.truth.waiting[ticket] = (wide, {}, None)
+    for _ in range(2):
+        await driver.send_some(60)
+        await driver.cursor.wait_durable(driver.cursor.last_ticket - 20)
+        await daemon.kill()
+        await daemon.start()
+    await driver.send_some(60)
+    stack.restart()
+    await driver.send_some(60)
+    await driver.cursor.wait_durable()
+    found = inspected(stack, topic)
+    footers = [x for x in found if x.get("kind") == "footer"]
+    assert footers and footers[-1]["entries"] >= 4 and footers[-1]["acks"] >= len(wide) and all(x.get("ok", True) for x in found)
+    await source.close()
+    await daemon.kill()
+    other = await daemons.start(stack.gateway, stack.zookeeper, *WHOLE)
+    check(await recovered(other.address, topic), driver.truth)
+    assert driver.truth.confirmed == driver.truth.sent
+    await other.kill()
+    native = await daemons.start(stack.gateway, stack.zookeeper)  # the same cursor, in the other format
+    check(await recovered(native.address, topic), driver.truth)
+
+
+async def test_r09_at_a_limit_the_source_is_paused_and_goes_on(stack: Standalone, daemons: Daemons) -> None:
+    topic = "persistent://e2e/ns/limit"
+    daemon = await daemons.start(stack.gateway, stack.zookeeper, *WHOLE, "--managedLedgerMaxUnackedRangesToPersist", "2")
+    async with SourceConnection(daemon.address) as session:
+        handle = session.open(topic, "sub", layout=LAYOUT)
+        await handle.wait_opened()
+        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(11, [2, 4])])))
+        stuck = await handle.send_acks(Acks([LedgerAcks(11, [6, 8])]))
+        async with asyncio.timeout(20):
+            while not handle.paused:
+                await asyncio.sleep(0.01)
+        assert "managedLedgerMaxUnackedRangesToPersist = 2" in str(handle.pause_reason) and handle.durable_seq < stuck
+        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(11, [3, 5, 7])])))
+        await handle.wait_resumed()
+    await daemon.kill()
+    other = await daemons.start(stack.gateway, stack.zookeeper, *WHOLE)
+    state = await recovered(other.address, topic)
+    assert set(state.acked[11]) == set(range(2, 9))
+
+
+async def test_an_empty_last_slice_is_an_entry_like_any_other(stack: Standalone) -> None:
+    """PIP-381 writes one when the length is an exact multiple of the slice; BookKeeper and the gateway must keep it."""
+    client = gateway_client(Settings(gateway=stack.gateway))
+    await client.start()
+    try:
+        ledger = await client.create(LedgerSpec(1, 1, 1), {"application": b"cursorkeeper", "purpose": b"test"})
+        entries = [b"x" * 64, b"", b'{"numParts":2,"length":64}']
+        for at, entry in enumerate(entries):
+            await client.append(ledger, at, entry)
+        assert (await client.fence(ledger)).last_entry == 2
+        found = [payload async for chunk in client.read(ledger, 0, 2) for payload in chunk.payloads]
+        assert found == entries
+        await client.delete(ledger)
+    finally:
+        await client.close()
