@@ -69,7 +69,7 @@ class Exporting:
         """Never raises for what is wrong with one cursor."""
         began_s, numbers = time.monotonic(), dict[str, Any]()
         try:
-            if self.journal is not None and str(ref) in self.journal.done:
+            if await self._is_done(ref):
                 return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
             state, notes = await self._ours(ref)
             there = await destination_of(self.pulsar, ref, self.patience)
@@ -96,6 +96,12 @@ class Exporting:
             return Outcome(str(ref), status, True, text, tuple(notes), numbers)
         except FORESEEN as e:
             return failed(str(ref), e, numbers=numbers)
+
+    async def _is_done(self, ref: PulsarCursorRef) -> bool:
+        """The journal says so, and ZooKeeper does not say otherwise."""
+        if self.journal is None or str(ref) not in self.journal.done:
+            return False
+        return await self.patience.repeat(str(ref), lambda: self.pulsar.zookeeper.exists(ref.path)) is not None
 
     async def _ours(self, ref: PulsarCursorRef) -> tuple[AckState, list[str]]:
         """Our state, and what is to be said of it. Raises CommandError, MigrationError."""

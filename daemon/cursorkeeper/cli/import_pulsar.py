@@ -29,6 +29,7 @@ from cursorkeeper.core.values import Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
@@ -76,6 +77,7 @@ class Importing:
             cursor = await read_cursor(self.pulsar, ref, roll_back_unreadable=self.roll_back_unreadable, patience=self.patience)
             numbers = numbers_of(cursor)
             state = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(1, 0), cursor_properties=cursor.cursor_properties)
+            self._check_batches(cursor)
             plan = await self._plan(name, state)
             if not self.dry_run and plan is not Plan.KEEP:
                 numbers["epoch"] = await self._make(cursor, state, plan)
@@ -93,6 +95,12 @@ class Importing:
             return False
         footer = await footer_of(self.ports, name)
         return footer is not None and footer.state is not FooterState.DELETED and not is_left_over(footer, KIND, self.settings)
+
+    def _check_batches(self, cursor: PulsarCursor) -> None:
+        """Raises MigrationError."""
+        if cursor.state.batches and not self.settings.limits.batch_index_acks:
+            message = f"{len(cursor.state.batches):,} partly acked batches would be lost: our settings keep no batch indexes"
+            raise MigrationError(Kind.REFUSED, str(cursor.ref), "", message, "set batch_index_acknowledge_enable = true")
 
     async def _plan(self, name: CursorName, state: AckState) -> Plan:
         footer = await footer_of(self.ports, name)

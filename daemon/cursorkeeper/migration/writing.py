@@ -87,7 +87,7 @@ class Writer:
         spec = limited(self.spec, bookies)
         if spec != self.spec:
             notes.append(f"{bookies} bookies: written with {spec.ensemble}/{spec.write_quorum}/{spec.ack_quorum}")
-        ledger = await self._wait(lambda: ledgers.create(spec, custom_metadata(self.ref)))
+        ledger = await self._wait(lambda: self._create(spec))
         self.made_ledger(ledger)
         try:
             await ledgers.append(ledger, 0, entry)
@@ -99,6 +99,16 @@ class Writer:
             notes += await self._delete(ledger, "the new ledger")
             raise
         return ledger
+
+    async def _create(self, spec: LedgerSpec) -> int:
+        try:
+            return await self.ports.ledgers.create(spec, custom_metadata(self.ref))
+        except bk.GatewayRetry as e:
+            if e.outcome is bk.Outcome.NOT_DONE:
+                raise
+            # repeating it could leave one more ledger that nobody knows of
+            message = f"no answer to the creation of a ledger: {e.reason}; an empty one may be left"
+            raise self._error(Kind.AWAY, "", message, "run this again") from e
 
     # ---- the znode
 

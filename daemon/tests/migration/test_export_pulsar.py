@@ -385,6 +385,19 @@ async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(world: Puls
     assert outcome.ok and orphan not in world.bookkeeper.ledgers, outcome
     journal.finished(str(REF), "exported", ok=True)
     assert (await exported(world, journal=journal)).status == "done before"
+    await world.remove(REF.path)
+    assert (await exported(world, journal=journal)).status == "exported", "the journal is of a cursor that is gone"
+
+
+async def test_a_ledger_whose_creation_was_not_answered_is_not_made_again_and_again(world: PulsarWorld) -> None:
+    await ours(world)
+    ledgers = set(world.bookkeeper.ledgers)
+    world.bookkeeper.faults.lose_after(Operation.CREATE, times=5)
+    outcome = await exported(world)
+    assert not outcome.ok and outcome.problem is not None and "an empty one may be left" in outcome.problem.message
+    assert len(set(world.bookkeeper.ledgers) - ledgers) == 1
+    world.bookkeeper.faults.clear()
+    assert (await exported(world)).ok
 
 
 async def test_lost_answers_of_bookkeeper_leave_nothing_behind(world: PulsarWorld) -> None:

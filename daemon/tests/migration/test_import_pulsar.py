@@ -130,6 +130,14 @@ async def test_done_twice_it_is_there_already(world: PulsarWorld) -> None:
         assert (outcome.ok, outcome.status) == (True, "already there") and await world.footer(REF.name) == before
 
 
+async def test_settings_that_keep_no_batch_indexes_lose_none(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    refused = await imported(world, settings=Settings(batch_index_acknowledge_enable=False))
+    assert refused.status == "refused" and refused.problem is not None and "2 partly acked batches" in refused.problem.message
+    await world.in_znode(state(batches={}))
+    assert (await imported(world, settings=Settings(batch_index_acknowledge_enable=False))).ok
+
+
 async def test_when_pulsar_has_moved_on_it_is_refused_without_replace(world: PulsarWorld) -> None:
     await world.in_znode(state())
     await imported(world)
