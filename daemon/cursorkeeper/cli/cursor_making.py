@@ -25,6 +25,7 @@ from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
 from cursorkeeper.core.values import LayoutItem
+from cursorkeeper.core.whole_states import is_stuck
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 
@@ -269,6 +270,9 @@ class Making:
                 if told.ended == ends_well:
                     return
                 raise told.error(str(self._name), AGAIN)
+            if stuck := self._stuck(told):
+                remedy = "raise the limit, or keep this cursor in the native format, which has none"
+                raise CommandError(f"{self._name} does not fit: {stuck}", remedy, NO)
             told.changed.clear()
             try:
                 async with timeout(self._stall_s):
@@ -279,6 +283,11 @@ class Making:
                     f"check both systems, then {AGAIN}",
                     AWAY,
                 ) from None
+
+    def _stuck(self, told: ImportListener) -> str:
+        """Why what was sent can never become durable, in a format with limits; empty: it can."""
+        machine = told.machine
+        return machine.unfit.why.reason if machine is not None and machine.unfit is not None and is_stuck(machine) else ""
 
     def _why(self, told: ImportListener) -> str:
         runner = self._keeper.cursors.get(self._name)

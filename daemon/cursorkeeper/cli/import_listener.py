@@ -50,6 +50,7 @@ class ImportListener:
     def on_pause(self, reason: str) -> None:
         """It waits for BookKeeper or ZooKeeper."""
         self.paused = reason
+        self.changed.set()
 
     def on_resume(self) -> None:
         """It goes on."""

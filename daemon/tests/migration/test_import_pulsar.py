@@ -24,7 +24,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, Selection
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.reading import read_cursor
-from cursorkeeper.settings import Settings
+from cursorkeeper.settings import Settings, load
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -128,6 +128,16 @@ async def test_done_twice_it_is_there_already(world: PulsarWorld) -> None:
     for replaces in (False, True):
         outcome = await imported(world, replace=replaces)
         assert (outcome.ok, outcome.status) == (True, "already there") and await world.footer(REF.name) == before
+
+
+async def test_a_state_above_a_limit_of_pulsars_format_is_refused_at_once(world: PulsarWorld) -> None:
+    await world.in_znode(state(acked={7: BitMap(range(5, 99, 2)), 9: BitMap([1]), 12: BitMap(range(0, 20_000, 2))}))
+    limited = load(environment={}, flags={"format": "pulsar", "managed_ledger_max_ack_state_in_bytes_to_persist": "1K"})
+    outcome = await imported(world, settings=limited)
+    assert not outcome.ok and outcome.problem is not None and outcome.problem.exit_code == NO
+    assert "does not fit" in outcome.problem.message and "native" in outcome.problem.remedy, outcome.problem
+    outcome = await imported(world, settings=NATIVE)
+    assert (outcome.ok, outcome.status) == (True, "redone") and await differs(world) == ""
 
 
 async def test_settings_that_keep_no_batch_indexes_lose_none(world: PulsarWorld) -> None:

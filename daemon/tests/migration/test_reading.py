@@ -67,6 +67,14 @@ async def test_the_newest_entry_of_a_live_ledger_counts_and_its_writer_lives(wor
     assert (await read(world)).state.mark_delete == (7, 9)
 
 
+async def test_a_newest_entry_that_cannot_be_asked_for_is_told(world: PulsarWorld) -> None:
+    ledger = await world.in_ledger(state((7, 1)), state((7, 2)), state(), closed=False)
+    world.bookkeeper.damage(ledger, 2, Damage.GONE)
+    found = await read(world)
+    assert (found.state.mark_delete, found.freshness.entry, found.freshness.stopped_by) == ((7, 2), 1, "READ_FAILED")
+    assert "newer entries could not be looked for (READ_FAILED)" in found.freshness.sentence
+
+
 async def test_a_live_ledger_with_one_entry(world: PulsarWorld) -> None:
     await world.in_ledger(state(), closed=False)
     assert (await read(world)).state == state()
