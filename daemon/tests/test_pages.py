@@ -15,6 +15,7 @@ PAGES = [
     "ARCHITECTURE.md",
     "DATA_FORMAT.md",
     "PULSAR_FORMAT.md",
+    "PULSAR_MODE.md",
     "ASSESS.md",
     "MIGRATION.md",
     "CONTRIBUTING.md",

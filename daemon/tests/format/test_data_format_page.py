@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from cursorkeeper.core import sizes
+from cursorkeeper.core.footer import Truncation
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.values import LayoutState
+from cursorkeeper.core.values import CursorProperties, LayoutState, Stamp
 from cursorkeeper.format import footer, record
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.fields import Field
@@ -79,7 +81,8 @@ def test_numbers_and_names_are_those_of_the_code() -> None:
 def test_the_footer_table_names_every_member_in_its_order() -> None:
     column = re.findall(r"^\| (`[^|]*`) \|", section("Footer"), re.MULTILINE)
     told = [name for cell in column for name in re.findall(r"`(\w+)`", cell)]
-    assert told == list(json.loads(footer.encode(PLAIN)))
+    everything = replace(PLAIN, cursor_properties=CursorProperties(Stamp(1, 1), {}), truncated=Truncation())
+    assert told == list(json.loads(footer.encode(everything)))
 
 
 def test_it_stands_alone() -> None:
