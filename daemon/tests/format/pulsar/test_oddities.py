@@ -150,6 +150,11 @@ def test_two_elements_of_one_batch_meet() -> None:
     assert "2 batch elements for an entry that has one already" in notes[0]
 
 
+def test_an_entry_that_is_there_twice_is_no_word() -> None:
+    with pytest.raises(PulsarFormatError, match="entryId is there twice"):
+        position_info.decode(MD + bytes.fromhex("2a 0b 0a 06 08 0c 10 0b 10 05 10 f6 07"))
+
+
 def test_the_longest_batch_and_one_index_more() -> None:
     message = state()
     put_batch(message, 12, 11, [0] * 1_023 + [-(1 << 63)])

@@ -175,7 +175,7 @@ def test_other_legal_spellings_say_the_same(rows: list[tuple[int, set[int]]]) ->
     """Packed words; key last; numbers longer than they need to be."""
     plain = Plain((0, -1), dict(rows))
     expected = value(plain, Form.LONG_ARRAY)
-    for spell in (_packed, _key_last, _stretched):
+    for spell in (_packed, _key_last, _stretched, _long_tags):
         data = b"\x08\x00\x10" + b"\xff" * 9 + b"\x01" + b"".join(spell(ledger, plain.acked[ledger]) for ledger in sorted(plain.acked))
         assert position_info.decode_with_notes(data) == (expected, ())
 
@@ -205,10 +205,22 @@ def _stretched(ledger: int, acked: set[int]) -> bytes:
     return _element(b"\x08" + _varint(ledger, 10) + b"".join(b"\x10" + _varint(word, 7) for word in oracle.words(acked)))
 
 
+def _long_tags(ledger: int, acked: set[int]) -> bytes:
+    """Some words one by one, among others that are pairs."""
+    tags = (b"\x10", b"\x90\x00", b"\x10", b"\x10", b"\x90\x80\x00")
+    words = b"".join(tags[at % 5] + _varint(word) for at, word in enumerate(oracle.words(acked)))
+    return _element(b"\x08" + _varint(ledger) + words)
+
+
 def test_an_element_that_is_not_plain_does_not_spoil_its_neighbours() -> None:
     acked = {ledger: set(range(ledger % 60 + 1)) for ledger in range(100, 160)}
     parts = [_packed(ledger, acked[ledger]) if ledger % 7 == 0 else long_array_of(ledger, acked[ledger]) for ledger in sorted(acked)]
     assert position_info.decode(b"\x08\x01\x10\x00" + b"".join(parts)) == value(Plain((1, 0), acked), Form.LONG_ARRAY)
+
+
+def test_many_words_in_mixed_spellings() -> None:
+    acked = {7: {n for n in range(60_000) if n % 7 or n > 30_000}}
+    assert position_info.decode(b"\x08\x01\x10\x00" + _long_tags(7, acked[7])) == value(Plain((1, 0), acked), Form.LONG_ARRAY)
 
 
 def long_array_of(ledger: int, acked: set[int]) -> bytes:
