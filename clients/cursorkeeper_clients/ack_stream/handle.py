@@ -45,6 +45,8 @@ class CursorHandle:
         self.last_seq = self.durable_seq = 0
         self.granted_bytes = self.sent_bytes = 0
         self.pause_reason: str | None = None
+        self.truncated_acks = 0
+        """As of the newest confirmation: so many acks the daemon was allowed to leave out of what it keeps."""
         self.ended: AckStreamError | None = None
         loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[CursorState] = loop.create_future()
@@ -162,6 +164,7 @@ class CursorHandle:
                 if not self._opened.done():
                     self._opened.set_result(parts.end(message.state_end))
             case "durable":
+                self.truncated_acks = message.durable.truncated_acks
                 self._confirmed(message.durable.seq)
             case "credit":
                 self.granted_bytes = max(self.granted_bytes, message.credit.granted_bytes)

@@ -153,7 +153,7 @@ def _propose_inline(m: CursorMachine, base: Base, kind: FooterState, purpose: Pu
     snapshotting.abort(m)
     current = m.writer.current
     m.writer.put_back()
-    m.carried = NOTHING
+    m.carried, m.unfit = NOTHING, None
     m.covered = Covered(m.progress.take().stop - 1, current.ledger if current else None)
     m.writer.forget()
     m.propose(m.footer(state=kind, base=base, chain=(), previous=None, truncated=None), purpose)

@@ -268,6 +268,8 @@ class CursorMachine:
     def carry(self, delta: Delta) -> None:
         """One more change that is to be written."""
         self.carried = join([self.carried, whole_states.carried_of(self, delta)])
+        if delta.layout and self.unfit is not None:
+            self.unfit = replace(self.unfit, carried=None)
 
     def forget_limits(self) -> None:
         """Another state is durable than the one that did not fit, or was cut."""

@@ -67,10 +67,11 @@ class StateWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """The last attempt found that the state does not fit. As long as `carried` is the same value, it would find it again."""
+    """The last attempt found that the state does not fit. As long as `carried` is the same value, it would find it again.
+    None: the state has changed since in a way that is not written (a ledger was trimmed)."""
 
     why: DoesNotFit
-    carried: Delta
+    carried: Delta | None
 
 
 # ---- questions
@@ -106,7 +107,7 @@ def are_notes_needed(m: CursorMachine, footer: Footer) -> bool:
 
 def is_rewrite_due(m: CursorMachine) -> bool:
     """A whole state is to be written although nothing is new: none is on its way that would replace the native chain."""
-    if m.state_writer is None or m.state not in LIVE or m.closing or m.unfit is not None or not is_foreign(m):
+    if m.state_writer is None or m.state not in LIVE or m.closing or is_stuck(m) or not is_foreign(m):
         return False
     return not m.writer.outbox and not m.writer.unconfirmed
 
@@ -169,6 +170,7 @@ def _hold_back(m: CursorMachine, why: DoesNotFit) -> None:
         m.counters.limit_crossings += 1
         m.emit(fx.Report("state does not fit", {"reason": why.reason, "encoded_bytes": why.encoded_bytes}))
     m.unfit = Unfit(why, m.carried)
+    m.state_taken_s = m.now  # to know the size costs as much as the state is large: not for every ack
     m.confirmed(m.progress.released())
 
 

@@ -15,12 +15,13 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import State
+from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.whole_state import PulsarStateWriter
 
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.whole import raw, whole_bench, writer
-from daemon.tests.support.world import acks, partial
+from daemon.tests.support.world import acks, closed, opened, partial
 
 
 def at_the_limit(ranges_max: int = 2, limits: Limits | None = None, **settings: Any) -> tuple[Bench, Owner]:
@@ -211,6 +212,40 @@ def test_a_handle_at_a_limit_that_goes_away_is_not_waited_for() -> None:
     a.step(ev.Detach(2))
     a.go()
     assert all(e.reopen is None for e in a.did(fx.Ended))
+
+
+def test_a_trimmed_ledger_makes_a_state_fit() -> None:
+    """Nothing is acked, and what is written does not even mention the layout: it is tried again all the same."""
+    bench = whole_bench(ranges_max=2)
+    a = bench.owner("A").open(layout=(closed(10, 9), closed(14, 9), opened(20)))
+    a.send(acks(10, 2), acks(20, 3))
+    a.go()
+    a.send(acks(14, 4, 6))
+    a.go()
+    assert a.state is State.NOT_PERSISTABLE and a.durable == 1
+    a.seq += 1
+    a.step(ev.SetLayout(1, a.seq, 1, (closed(10, 9), LayoutItem(14, LayoutState.TRIMMED, 0), opened(20))))
+    a.go()
+    assert a.durable == a.seq and a.state is State.READY
+
+
+def test_at_a_limit_the_size_is_looked_at_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs as much as the state is large."""
+    _, a = at_the_limit()
+    looked: list[float] = []
+    real = PulsarStateWriter.take
+
+    def counting(self: PulsarStateWriter, state: AckState) -> Any:
+        looked.append(a.bench.now)
+        return real(self, state)
+
+    monkeypatch.setattr(PulsarStateWriter, "take", counting)
+    began = a.bench.now
+    for entry in range(8, 400, 2):
+        a.ack(entry)
+        a.step(ev.Tick(64))
+        a.bench.now += 0.02
+    assert 2 <= len(looked) <= (a.bench.now - began) / 1.0 + 1
 
 
 def test_a_reset_at_a_limit_is_free_of_it() -> None:
