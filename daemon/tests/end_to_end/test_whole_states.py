@@ -102,3 +102,21 @@ async def test_an_empty_last_slice_is_an_entry_like_any_other(stack: Standalone)
         await client.delete(ledger)
     finally:
         await client.close()
+
+
+async def test_one_entry_of_megabytes_goes_through_everything(stack: Standalone, daemons: Daemons) -> None:
+    """Without several entries: 150,000 ranges in one entry, as Pulsar would write it."""
+    topic = "persistent://e2e/ns/large"
+    flags = ("--format", "pulsar", "--no-managedLedgerPersistIndividualAckAsLongArray", "--flush-interval-ms", "20")
+    daemon = await daemons.start(stack.gateway, stack.zookeeper, *flags)
+    entries = range(1, 300_001, 2)
+    async with SourceConnection(daemon.address) as session:
+        handle = session.open(topic, "sub", layout=LAYOUT)
+        await handle.wait_opened()
+        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(OPEN_LEDGER, list(entries))])))
+    [state] = [x for x in inspected(stack, topic) if x.get("kind") == "state"]
+    assert state["ranges"] == len(entries) and state["storedBytes"] > 2 << 20
+    await daemon.kill()
+    other = await daemons.start(stack.gateway, stack.zookeeper, *flags)
+    found = await recovered(other.address, topic)
+    assert set(found.acked[OPEN_LEDGER]) == set(entries)
