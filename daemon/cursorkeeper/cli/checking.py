@@ -138,9 +138,6 @@ async def _check(ledgers: LedgerStore, name: CursorName, footer: Footer, progres
         _once(report, f"the state cannot be read: {answer.reason}")
         return report
     report.mark_delete, report.totals = answer.state.mark_delete, state_view.totals(answer.state)
-    if answer.state.mark_delete < footer.mark_delete:
-        report.found(f"mark-delete is {answer.state.mark_delete} where the footer had {footer.mark_delete} already")
-        report.remedy = REFUSES
     if answer.fell_back:
         report.previous = "not compared"
         report.remedy = report.remedy or FALLS_BACK

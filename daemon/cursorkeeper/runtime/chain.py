@@ -28,7 +28,7 @@ from cursorkeeper.core.footer import (
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.state import AckState, newer
-from cursorkeeper.core.values import Segment, SnapshotEnd
+from cursorkeeper.core.values import Delta, Segment, SnapshotEnd
 from cursorkeeper.format import record, replay, snapshot
 from cursorkeeper.format.record import Kind
 from cursorkeeper.runtime import pulsar_ledger
@@ -364,6 +364,9 @@ def _base_state(base: Base, footer: Footer) -> AckState:
     elif isinstance(base, PulsarBase):
         state.join_delta(pulsar_ledger.delta_of_base(base))
     state.cursor_properties = newer(state.cursor_properties, footer.cursor_properties)
+    # it may be ahead of every record: acks that were accepted when the footer was written. True acks all the same, and handles
+    # were told of it as a bound
+    state.join_delta(Delta(mark_delete=footer.mark_delete))
     return state
 
 

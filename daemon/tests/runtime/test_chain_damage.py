@@ -13,6 +13,7 @@ import pytest
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import Position
 from cursorkeeper.core.snapshotting import SnapshotPhase
 from cursorkeeper.core.values import Delta, Record
 from cursorkeeper.format import footer as footer_bytes
@@ -120,6 +121,18 @@ async def test_nothing_is_damaged() -> None:
     here = await kept()
     source = await here.opened()
     await here.assert_all_there(source)
+
+
+@virtual
+async def test_a_footer_whose_mark_delete_is_ahead_of_every_record_is_believed() -> None:
+    # written while acks were accepted and not yet durable: true acks, and `Opened` tells handles of them as a bound
+    here = await kept()
+    ahead = Position(DATA, 15)
+    await here.change_footer(lambda f: replace(f, mark_delete=ahead))
+    source = await here.opened()
+    assert source.machine.acks.mark_delete == ahead
+    await here.assert_all_there(source)
+    assert not source.machine.acks.is_acked(DATA, 16)
 
 
 @pytest.mark.parametrize("how", UNREADABLE)
