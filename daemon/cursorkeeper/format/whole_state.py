@@ -10,19 +10,21 @@ one entry needs the compressed bytes, and that too is known before anything is s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.footer import FORMAT_PULSAR, Truncation
 from cursorkeeper.core.limits import KIB, MIB
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import PartialKey
 from cursorkeeper.core.whole_states import DoesNotFit, Taken
 from cursorkeeper.format.pulsar import chunks, cursor_info, position_info, ranges
 from cursorkeeper.format.pulsar.states import from_ack_state
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
+from pyroaring import BitMap
 
 BYTES_SETTING: Final = "managedLedgerMaxAckStateInBytesToPersist"
 RANGES_SETTING: Final = "managedLedgerMaxUnackedRangesToPersist"
@@ -50,6 +52,21 @@ class WholeStateSettings:
     truncate: bool = False
     inline_compression: Compression = Compression.NONE
     inline_threshold_bytes: int = 16 * KIB
+
+
+class Room(NamedTuple):
+    """Bytes, and ranges where they are limited."""
+
+    size: int
+    ranges: int | None
+
+    def is_within(self, left: Room) -> bool:
+        """Whether so much is left."""
+        return self.size <= left.size and (self.ranges is None or left.ranges is None or self.ranges <= left.ranges)
+
+    def without(self, taken: Room) -> Room:
+        """What is left then."""
+        return Room(self.size - taken.size, self.ranges - taken.ranges if self.ranges is not None and taken.ranges is not None else None)
 
 
 class PulsarStateWriter:
@@ -150,43 +167,42 @@ class PulsarStateWriter:
             # compressed or not, it fits: a codec adds less than one byte in a hundred to what it cannot make smaller
             budget = min(budget, settings.entry_bytes_max - settings.entry_bytes_max // 100 - _SLACK_BYTES)
         kept = self._kept_properties(info, budget)
-        part = PositionInfo(info.mark_delete, properties=kept)
-        ledgers = sorted({*info.acked, *(key.ledger for key in info.batches)})
-        for ledger in ledgers if len(kept) == len(info.properties) else []:  # what comes first is whole before the next begins
-            whole = self._upto(info, kept, Position(ledger, _last_entry(info, ledger)))
-            if not self._fits(whole, budget):
-                part = self._search(info, kept, ledger, budget, part)
+        head = position_info.encoded_bytes(PositionInfo(info.mark_delete, properties=kept), settings.form)
+        left = Room(budget - head, settings.ranges_max)
+        acked: dict[int, BitMap] = {}
+        batches: dict[PartialKey, BitMap] = {}
+        for own in _by_ledger(info) if len(kept) == len(info.properties) else ():  # what comes first is whole before the next begins
+            needed = self._needed(own)
+            fits = needed.is_within(left)
+            found = own if fits else self._beginning(own, left)
+            acked |= found.acked
+            batches |= found.batches
+            if not fits:
                 break
-            part = whole
+            left = left.without(needed)
+        part = PositionInfo(info.mark_delete, acked, batches, kept, form=settings.form if acked else None)
         acks = sum(map(len, info.acked.values())) - sum(map(len, part.acked.values()))
         limit = f"{RANGES_SETTING}={settings.ranges_max}" if settings.ranges_max is not None else problem.partition(": ")[0]
         return part, Truncation(acks, len(info.batches) - len(part.batches), len(info.properties) - len(kept), limit)
 
-    def _search(self, info: PositionInfo, kept: Mapping[str, int], ledger: int, budget: int, part: PositionInfo) -> PositionInfo:
-        """The longest part that ends inside the ledger; `part` ends in front of it."""
-        low, high = -1, _last_entry(info, ledger)
+    def _needed(self, own: PositionInfo) -> Room:
+        """What one ledger's part of a state takes: sizes add up, ledger by ledger."""
+        form = self.settings.form
+        size = position_info.encoded_bytes(own, form) - position_info.encoded_bytes(PositionInfo(own.mark_delete), form)
+        return Room(size, ranges.count(own.acked) if self.settings.ranges_max is not None else None)
+
+    def _beginning(self, own: PositionInfo, left: Room) -> PositionInfo:
+        """The longest part of one ledger that fits, from its first entry on."""
+        found, ledger = PositionInfo(own.mark_delete), _only_ledger(own)
+        low, high = -1, _last_entry(own, ledger)
         while high - low > 1:
             middle = (low + high) // 2
-            found = self._upto(info, kept, Position(ledger, middle))
-            if self._fits(found, budget):
-                low, part = middle, found
+            tried = _upto(own, Position(ledger, middle))
+            if self._needed(tried).is_within(left):
+                low, found = middle, tried
             else:
                 high = middle
-        return part
-
-    def _fits(self, part: PositionInfo, budget: int) -> bool:
-        if self.settings.ranges_max is not None and ranges.count(part.acked) > self.settings.ranges_max:
-            return False
-        return position_info.encoded_bytes(part, self.settings.form) <= budget
-
-    def _upto(self, info: PositionInfo, kept: Mapping[str, int], end: Position) -> PositionInfo:
-        """Everything at or before a position."""
-        acked = {ledger: entries for ledger, entries in info.acked.items() if ledger < end.ledger}
-        own = bitmaps.between(info.acked[end.ledger], 0, end.entry) if end.ledger in info.acked and end.entry >= 0 else None
-        if own:
-            acked[end.ledger] = own
-        batches = {key: missing for key, missing in info.batches.items() if Position(*key) <= end}
-        return PositionInfo(info.mark_delete, acked, batches, kept, form=self.settings.form if acked else None)
+        return found
 
     def _kept_properties(self, info: PositionInfo, budget: int) -> Mapping[str, int]:
         """All of them, or as many as fit, by name."""
@@ -210,6 +226,28 @@ def _properties_bytes(state: AckState) -> int:
         return 0
     whole = ManagedCursorInfo(-1, cursor_properties=dict(state.cursor_properties.values))
     return len(cursor_info.encode(whole)) - len(cursor_info.encode(ManagedCursorInfo(-1)))
+
+
+def _by_ledger(info: PositionInfo) -> Iterator[PositionInfo]:
+    """Each ledger's part of the acks, in order."""
+    batches: dict[int, dict[PartialKey, BitMap]] = {}
+    for key, missing in info.batches.items():
+        batches.setdefault(key.ledger, {})[key] = missing
+    for ledger in sorted({*info.acked, *batches}):
+        acked = {ledger: info.acked[ledger]} if ledger in info.acked else {}
+        yield PositionInfo(info.mark_delete, acked, batches.get(ledger, {}))
+
+
+def _only_ledger(own: PositionInfo) -> int:
+    """Of one that `_by_ledger` gave."""
+    return next(iter(own.acked)) if own.acked else next(iter(own.batches)).ledger
+
+
+def _upto(own: PositionInfo, end: Position) -> PositionInfo:
+    """Of one ledger's part, everything at or before a position in it."""
+    entries = bitmaps.between(own.acked[end.ledger], 0, end.entry) if own.acked and end.entry >= 0 else BitMap()
+    batches = {key: missing for key, missing in own.batches.items() if Position(*key) <= end}
+    return PositionInfo(own.mark_delete, {end.ledger: entries} if entries else {}, batches)
 
 
 def _last_entry(info: PositionInfo, ledger: int) -> int:

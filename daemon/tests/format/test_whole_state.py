@@ -177,6 +177,37 @@ def test_r10_a_part_is_the_longest_prefix_that_fits(data: st.DataObject) -> None
     assert position_info.encoded_bytes(more, form) > budget
 
 
+@pytest.mark.parametrize("form", list(Form))
+@pytest.mark.parametrize("limit", ["state_bytes_max", "ranges_max"])
+def test_a_part_of_many_ledgers_is_found_in_one_walk(form: Form, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of data ledgers: each is measured once, and only the one that is cut is searched. All but one of them measured
+    again for each of them would hold up every cursor of the daemon for minutes."""
+    ledgers = range(11, 411)
+    before = state(holes(100), partials={PartialKey(300, 5_000): Partial(0, BitMap([1]))})
+    before.join_delta(Delta(acks={ledger: holes(100) for ledger in ledgers}))
+    writer = made(form=form, multiple=True, truncate=True, **{"state_bytes_max": None, limit: 8_000})
+    measured, real = 0, position_info.encoded_bytes
+
+    def counting(info: PositionInfo, form: Form) -> int:
+        nonlocal measured
+        measured += len(info.acked)
+        return real(info, form)
+
+    monkeypatch.setattr(position_info, "encoded_bytes", counting)
+    taken = writer.take(before)
+    assert isinstance(taken, Taken) and taken.truncated is not None
+    assert measured <= 3 * len(ledgers)
+    info = read(taken)
+    *complete, cut = info.acked
+    assert complete == [10, *ledgers][: len(complete)] and all(info.acked[ledger] == holes(100) for ledger in complete)
+    assert info.acked[cut] == BitMap(list(holes(100))[: len(info.acked[cut])])
+    if limit == "ranges_max":
+        assert ranges.count(info.acked) == 8_000
+    else:
+        assert 8_000 - 64 < real(info, form) <= 8_000
+    assert taken.truncated.acks == 50 * 401 - sum(map(len, info.acked.values()))
+
+
 def _whole(before: AckState, form: Form) -> list[bytes]:
     taken = made(form=form, multiple=False, state_bytes_max=None).take(before)
     assert isinstance(taken, Taken)
