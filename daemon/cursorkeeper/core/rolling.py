@@ -238,6 +238,7 @@ def on_ledger_ended(m: CursorMachine, event: ev.LedgerEnded, now: float) -> None
 def abandon(m: CursorMachine) -> None:
     """Without a ledger again. What is not durable is carried."""
     left = m.writer.current
+    whole_states.left_behind(m)
     m.carried = join([m.carried, *m.writer.put_back()])
     m.progress.put_back()
     m.writer.forget()

@@ -114,7 +114,8 @@ def is_rewrite_due(m: CursorMachine) -> bool:
 
 def flush_at(m: CursorMachine, *, urgent: bool) -> float | None:
     """When the next whole state should be taken; None: not before something changes. The outbox is empty."""
-    if m.writer.in_flight >= m.limits.appends_in_flight_max or is_stuck(m) or _wants_note(m):
+    waiting = max(m.writer.in_flight, len(m.writer.unconfirmed))  # answered ones too: each is kept whole until the footer leads to it
+    if waiting >= m.limits.appends_in_flight_max or is_stuck(m) or _wants_note(m):
         return None
     if is_rewrite_due(m):
         return 0.0
@@ -209,6 +210,14 @@ def durable(m: CursorMachine, outgoing: Outgoing) -> None:
     """A record is durable: it is what a reader would find."""
     if m.state_writer is not None:
         m.stored_truncation = outgoing.truncated
+
+
+def left_behind(m: CursorMachine) -> None:
+    """The ledger is left with states that are not durable: a reader may find the newest of them until another one is named."""
+    ledger = m.writer.current
+    parts = [o.truncated for o in m.writer.unconfirmed.values() if o.truncated is not None]
+    if parts and ledger is not None and ledger.named:
+        m.stored_truncation = parts[-1]
 
 
 def drive(m: CursorMachine) -> None:

@@ -346,6 +346,24 @@ def test_a_truncated_state_is_not_closed_into_the_footer_as_a_whole_one() -> Non
     assert b.durable == b.seq and bench.footer.truncated is None
 
 
+def test_the_note_stays_while_a_truncated_state_without_an_answer_may_be_the_newest_in_the_ledger() -> None:
+    """The ledger is left, what was sent to it is taken again; until the next ledger is named, a reader may find the part, which
+    leaves out what was confirmed before."""
+    bench = whole_bench(ranges_max=2, truncate=True)
+    a = bench.opened("A")
+    a.send(acks(DATA, 4), acks(DATA + 5, 7))
+    a.go()
+    assert a.durable == a.seq and bench.footer.truncated is None
+    a.ack(2)
+    a.applied_but_unknown(a.hold(fx.Append))
+    a.hold(fx.CreateLedger)
+    a.go()
+    assert a.durable == 1 and len(bench.chain) == 1
+    b = bench.opened("B")  # A is gone
+    assert b.machine.acks.is_acked(DATA, 2) and not b.machine.acks.is_acked(DATA + 5, 7)
+    assert [r.event for r in b.reports] == ["state recovered that was truncated when it was written"]
+
+
 def test_the_note_of_a_truncated_state_outlives_the_switch_to_native() -> None:
     bench, a = truncating()
     a.ack(6)

@@ -178,6 +178,28 @@ def test_a_ledger_is_named_when_its_first_state_is_complete_and_not_before() -> 
     bench.ask()
 
 
+@pytest.mark.parametrize("waits_for", ["name", "properties"])
+def test_while_zookeeper_is_away_states_do_not_pile_up(waits_for: str) -> None:
+    """Nothing is confirmed meanwhile, and each state is the whole one: some are on their way, the rest is one value in memory."""
+    bench = whole_bench(Limits(appends_in_flight_max=3, whole_state_interval_ms=1))
+    a = bench.opened("A")
+    if waits_for == "properties":
+        flushed(a, 1)
+        a.seq += 1
+        a.step(ev.SetProperties(1, a.seq, 1, {"owner": "billing"}))
+    else:
+        a.ack(1)
+    away, flushes = a.hold(fx.WriteFooter), a.machine.counters.flushes
+    for entry in range(2, 60):
+        a.ack(entry * 3)
+        a.go()
+    assert a.durable < 2 and len(a.machine.writer.unconfirmed) <= 3 and a.machine.counters.flushes <= flushes + 3
+    a.do(away)
+    a.go()
+    assert a.durable == a.seq
+    bench.ask()
+
+
 def test_a_ledger_that_never_held_a_whole_state_is_dropped() -> None:
     bench = whole_bench()
     a = bench.opened("A")
