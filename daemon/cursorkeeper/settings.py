@@ -175,7 +175,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def whole_state_interval_ms(self) -> int:
         """From one whole state to the next."""
         rate = self.managed_ledger_default_mark_delete_rate_limit
-        return self.flush_interval_ms if "flush_interval_ms" in self.given or not rate else max(1, round(1000 / rate))
+        return self.flush_interval_ms if "flush_interval_ms" in self.given or not rate else max(1, round(min(1000 / rate, 1e12)))
 
     @property
     def pause_at_limit(self) -> bool:
@@ -247,8 +247,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Relations between settings. Raises SettingsError."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
-                raise SettingsError(f"{name} = {value}: must not be negative")
+            if isinstance(value, int | float) and not isinstance(value, bool) and not value >= 0:  # nor NaN
+                raise SettingsError(f"{name} = {value}: must be a number, and must not be negative")
         for name in ABOVE_ZERO:
             if not getattr(self, name):
                 raise SettingsError(f"{name} = 0: must be above 0; leave it out for the default of {getattr(_DEFAULTS, name)}")

@@ -76,11 +76,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cursorInfoCompressionType": "GZIP"}, "NONE, LZ4, ZLIB, ZSTD, SNAPPY"),
     ({"managedCursorInfoCompressionType": "GZIP"}, "NONE, LZ4, ZLIB, ZSTD, SNAPPY"),
     ({"managedLedgerDefaultMarkDeleteRateLimit": -1}, "must not be negative"),
+    ({"managedLedgerDefaultMarkDeleteRateLimit": "nan"}, "must not be negative"),
     ({"format": "parquet"}, "native, pulsar"),
 ]
 
 
-@pytest.mark.parametrize(("values", "says"), BAD, ids=[next(iter(v)) for v, _ in BAD])
+@pytest.mark.parametrize(("values", "says"), BAD, ids=["=".join(map(str, next(iter(v.items())))) for v, _ in BAD])
 def test_r05_ranges_are_checked_and_errors_name_pulsars_key(values: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsError) as error:
         load(environment={}, flags={"format": "pulsar", **values})
@@ -88,6 +89,11 @@ def test_r05_ranges_are_checked_and_errors_name_pulsars_key(values: dict[str, An
     assert says in str(error.value) and ALIASES.get(key, key) in str(error.value)
     if key in ALIASES and "negative" not in says:
         assert key in str(error.value)
+
+
+def test_a_rate_of_next_to_nothing_is_a_long_interval() -> None:
+    made = load(environment={}, flags={"format": "pulsar", "managedLedgerDefaultMarkDeleteRateLimit": "5e-324"})
+    assert made.limits.whole_state_interval_ms > 86_400_000
 
 
 def test_r05_errors_of_a_broker_conf_name_the_key_and_the_file(tmp_path: Path) -> None:
