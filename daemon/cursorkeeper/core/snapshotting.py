@@ -220,4 +220,5 @@ def switched(m: CursorMachine, done: Committed, now: float) -> None:
     m.cost.snapshot_bytes = m.base.length
     m.cost.snapshot_at_s = now
     m.counters.snapshots += 1
+    whole_states.switched(m)
     m.delete_dropped(done)

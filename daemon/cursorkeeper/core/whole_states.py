@@ -117,14 +117,13 @@ def flush_at(m: CursorMachine, *, urgent: bool) -> float | None:
     waiting = max(m.writer.in_flight, len(m.writer.unconfirmed))  # answered ones too: each is kept whole until the footer leads to it
     if waiting >= m.limits.appends_in_flight_max or is_stuck(m) or _wants_note(m):
         return None
+    after = m.state_taken_s + m.limits.whole_state_interval_ms / 1000 if m.state_taken_s is not None and not urgent else 0.0
     if is_rewrite_due(m):
-        return 0.0
+        return after if m.unfit is not None else 0.0  # the size of what did not fit is not looked at for every ack
     oldest = m.progress.oldest_unbound_s
     if oldest is None and urgent and (m.queue or m.carried):
         oldest = 0.0
-    if oldest is None or urgent or m.state_taken_s is None:
-        return oldest
-    return max(oldest, m.state_taken_s + m.limits.whole_state_interval_ms / 1000)
+    return None if oldest is None else max(oldest, after)
 
 
 def patience_s(m: CursorMachine) -> float:
@@ -218,6 +217,13 @@ def left_behind(m: CursorMachine) -> None:
     parts = [o.truncated for o in m.writer.unconfirmed.values() if o.truncated is not None]
     if parts and ledger is not None and ledger.named:
         m.stored_truncation = parts[-1]
+
+
+def switched(m: CursorMachine) -> None:
+    """A native base replaced what was named before: when the footer's note goes, nothing that is stored is a part any more."""
+    committed = m.commit.committed
+    if committed is not None and committed.truncated is None:
+        m.truncated = m.stored_truncation = None
 
 
 def drive(m: CursorMachine) -> None:

@@ -5,6 +5,7 @@ And the one policy that leaves something out: said before it is done, to the sou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -229,9 +230,22 @@ def test_a_trimmed_ledger_makes_a_state_fit() -> None:
     assert a.durable == a.seq and a.state is State.READY
 
 
-def test_at_a_limit_the_size_is_looked_at_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def natively_beyond_the_limit() -> tuple[Bench, Owner]:
+    """Three ranges in native ledgers, and an owner that may write two."""
+    bench = Bench()
+    a = bench.opened("A")
+    a.ack(2, 4, 6)
+    a.go()
+    bench.state_writer = writer(ranges_max=2)
+    return bench, bench.opened("B")
+
+
+@pytest.mark.parametrize("reach_it", [at_the_limit, natively_beyond_the_limit])
+def test_at_a_limit_the_size_is_looked_at_once_per_interval(
+    reach_it: Callable[[], tuple[Bench, Owner]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It costs as much as the state is large."""
-    _, a = at_the_limit()
+    _, a = reach_it()
     looked: list[float] = []
     real = PulsarStateWriter.take
 
@@ -374,6 +388,9 @@ def test_the_note_of_a_truncated_state_outlives_the_switch_to_native() -> None:
     assert bench.footer.truncated is not None
     b.go()
     assert bench.footer.truncated is None and bench.footer.format == "native", "two snapshots later"
+    b.ack(3)
+    b.go()
+    assert b.durable == b.seq and b.truncated_acks == b.machine.truncated_acks == 0, "nothing that is stored is a part any more"
 
 
 @pytest.mark.parametrize("native", [True, False])
