@@ -99,7 +99,7 @@ class Assessment:
                 ref.topic,
                 ref.subscription,
                 error=f"internalStats: {error}",
-                remedy="ask the broker again; without --admin-url only what is stored is judged",
+                remedy=self.memory.remedy,
             )
         except MigrationError as error:
             if error.kind is Kind.AWAY:

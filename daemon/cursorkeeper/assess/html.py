@@ -43,11 +43,12 @@ GLOSSARY = (
 )  # fmt: skip
 
 
-def page(totals: Totals, settings: PulsarSettings, *, when: str, where: str, source: str) -> str:
-    """The whole page. `when` and `where` are shown as they are; `source` says what the numbers rest on."""
+def page(totals: Totals, settings: PulsarSettings, *, when: str, where: str, source: str, exact_with: str) -> str:
+    """The whole page. `when` and `where` are shown as they are; `source` says what the numbers rest on, `exact_with` what would
+    make lower bounds exact."""
     body = "\n".join(
         [
-            _head(totals),
+            _head(totals, exact_with),
             _plot(totals),
             _worst(totals, settings),
             _reasons(totals, settings),
@@ -62,12 +63,13 @@ def page(totals: Totals, settings: PulsarSettings, *, when: str, where: str, sou
     )
 
 
-def _head(totals: Totals) -> str:
+def _head(totals: Totals, exact_with: str) -> str:
     colour = "bad" if totals.at_risk else "good"
     return (
         f"<h1>What would be delivered again</h1>\n<p>{_first(totals)}</p>\n"
         f'<p class="number {colour}">{words.headline(totals)}</p>\n'
-        '<p class="quiet">finished messages that would be delivered again</p>\n' + "".join(f"<p>{text}</p>\n" for text in _more(totals))
+        '<p class="quiet">finished messages that would be delivered again</p>\n'
+        + "".join(f"<p>{text}</p>\n" for text in _more(totals, exact_with))
     )
 
 
@@ -84,20 +86,27 @@ def _first(totals: Totals) -> str:
             f"{totals.at_risk:,} of {subscriptions} have reached a limit: acknowledgements beyond it are not stored, and would be lost if "
             "the brokers stopped without warning."
         )
+    if totals.flush_forgets:
+        return (
+            f"All is stored now, but {totals.at_risk:,} of {subscriptions} hold more acknowledgements than the limits let brokers write: "
+            f"the next write would leave out {totals.flush_forgets:,}, and brokers that stop without warning after it forget them."
+        )
     if totals.at_risk:
         return f"{totals.at_risk:,} of {subscriptions} would lose acknowledgements inside batches if the brokers stopped without warning."
     return f"Of {subscriptions} none is known to lose an acknowledgement if the brokers stopped without warning now."
 
 
-def _more(totals: Totals) -> list[str]:
+def _more(totals: Totals, exact_with: str) -> list[str]:
     """The sentences below it."""
     more = []
     if totals.beyond_cap:
         more.append(f"{totals.beyond_cap:,} messages lie beyond a limit that was reached: each of them that was finished would come back.")
-    if totals.exact + totals.errors_count < totals.cursors:
+    if totals.flush_forgets and (totals.redelivered or totals.beyond_cap):
+        more.append(f"{totals.flush_forgets:,} more are stored now, and left out by the next write.")
+    if totals.lower_bounds:
         more.append(
-            "For some subscriptions only what is stored could be read, so their numbers are lower bounds; asking the brokers "
-            "(--admin-url) makes them exact."
+            f"For {totals.lower_bounds:,} of the subscriptions only what is stored could be read, so their numbers are lower bounds: "
+            f"{escape(exact_with)}."
         )
     if totals.if_all_acked:
         more.append(
@@ -157,7 +166,7 @@ def _row(row: Row, compare: bool) -> str:
 
 def _reasons(totals: Totals, settings: PulsarSettings) -> str:
     present = [r for r in Reason if totals.by_reason[r]]
-    if totals.beyond_cap and not present:
+    if (totals.beyond_cap or totals.flush_forgets) and not present:
         present = [Reason.ENTRY_CAP if settings.long_array else Reason.RANGE_CAP]
     if not present:
         return "<h2>What to do</h2>\n<p>Nothing now. Run this again when the backlog of a shared subscription grows.</p>"

@@ -2,8 +2,9 @@
 
 Pure. Two bases. EXACT: what the broker holds in memory is known, so the number is memory minus what a recovery would find in
 ZooKeeper and BookKeeper at this moment; each lost entry is put down to the first limit at which a flush of that memory
-would drop it, and what no limit drops is the window: it waits for the next flush. AT LEAST: only what is stored is known; what
-the next flush would drop of that is certain, anything acked since is not known, and the verdict says so.
+would drop it, and what no limit drops is the window: it waits for the next flush. AT LEAST: only what is stored is known, and all of
+that would be found again; anything acked since is not known, and the verdict says so. On both bases: what is stored now and what
+the next flush would leave out (`flush_forgets`) is lost by a crash after that flush, not by one now.
 Counts are of entries; an entry is one message, or one batch. Invariant: `by_reason` adds up to `redelivered`.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cursorkeeper.assess.model import Acked, Kept, KeptForm, Reason, count, minus, range_count, what_pulsar_keeps
+from cursorkeeper.assess.model import Acked, Kept, KeptForm, Reason, count, range_count, what_pulsar_keeps
 from cursorkeeper.assess.settings import PulsarSettings
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
@@ -47,8 +48,9 @@ class Scenario:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """See the module. `batches` = partly acked batches whose acks are lost beside `redelivered`. `flush_*` is what the next
-    flush writes and drops; `unload_redelivered` what a graceful unload would lose. `beyond_cap`: entries of closed
-    data ledgers above the last stored ack, where a cap was reached (else 0): any of them that was acked comes back."""
+    flush writes and drops; `flush_forgets`: of what it drops, what is stored until then; `unload_redelivered` what a graceful unload
+    would lose. `beyond_cap`: entries of closed data ledgers above the last stored ack, where a cap was reached (else 0): any of them
+    that was acked comes back."""
 
     redelivered: int
     is_exact: bool
@@ -60,6 +62,7 @@ class Verdict:
     flush_bytes: int
     tried_bytes: int
     flush_drops: int
+    flush_forgets: int
     unload_redelivered: int
     beyond_cap: int
     if_all_acked: Scenario | None
@@ -68,8 +71,8 @@ class Verdict:
 
     @property
     def is_at_risk(self) -> bool:
-        """Something would come back, or a cap was reached so that something may."""
-        return bool(self.redelivered or self.batches or self.beyond_cap)
+        """Something would come back, now or after the next flush, or a cap was reached so that something may."""
+        return bool(self.redelivered or self.batches or self.beyond_cap or self.flush_forgets)
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -80,6 +83,7 @@ class Verdict:
             "markDelete": str(self.mark_delete), "beyondCap": self.beyond_cap,
             "nextFlush": {
                 "form": self.flush_form.value, "bytes": self.flush_bytes, "triedBytes": self.tried_bytes, "drops": self.flush_drops,
+                "forgets": self.flush_forgets,
             },
             "gracefulUnloadRedelivers": self.unload_redelivered,
             "ifAllButTheOldestAcked": None if scenario is None else {
@@ -100,12 +104,13 @@ def judge(stored: Stored, memory: PositionInfo | None, layout: Layout, settings:
     now = _with_stored_parts(memory, stored.info) if memory is not None else stored.info
     kept = what_pulsar_keeps(now, settings, cursor_properties=stored.cursor_properties)
     closed = what_pulsar_keeps(now, settings, closing=True, cursor_properties=stored.cursor_properties)
-    lost = missing(now, recovered, layout) if memory is not None else _certain(now, kept)
+    lost = missing(now, recovered, layout) if memory is not None else {}
     return Verdict(
         redelivered=count(lost), is_exact=memory is not None, by_reason=_attributed(lost, kept, stored.rolled_back),
         batches=lost_batches + sum(len(keys) for reason, keys in kept.dropped_batches.items() if reason is not Reason.ZNODE),
         backlog=_backlog(now.mark_delete, layout), acked_above=count(now.acked),
         flush_form=kept.form, flush_bytes=kept.stored_bytes, tried_bytes=kept.tried_bytes, flush_drops=kept.dropped_count,
+        flush_forgets=_forgotten(kept, recovered),
         unload_redelivered=count(missing(now, closed.state or recovered, layout)),
         beyond_cap=0 if memory is not None else _beyond(stored, layout, settings),
         if_all_acked=_scenario(now, layout, settings), mark_delete=now.mark_delete,
@@ -153,8 +158,15 @@ def _with_stored_parts(memory: PositionInfo, stored: PositionInfo) -> PositionIn
     return replace(memory, batches=batches, properties=stored.properties)
 
 
-def _certain(now: PositionInfo, kept: Kept) -> dict[int, BitMap]:
-    return minus(now.acked, kept.state.acked) if kept.state is not None else {}  # a flush that fails leaves what is stored
+def _forgotten(kept: Kept, recovered: PositionInfo) -> int:
+    if kept.state is None:
+        return 0  # a flush that fails leaves what is stored
+    none = BitMap()
+    return sum(
+        entries.intersection_cardinality(recovered.acked.get(ledger, none))
+        for dropped in kept.dropped.values()
+        for ledger, entries in dropped.items()
+    )
 
 
 def _attributed(lost: Acked, kept: Kept, rolled_back: bool) -> dict[Reason, int]:

@@ -8,6 +8,7 @@ only when the address does not answer at all.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -34,6 +35,10 @@ class Memory(Protocol):
 
     describes: str
     """For people: what the numbers rest on."""
+    exact_with: str
+    """For people: what makes a lower bound exact."""
+    remedy: str
+    """For people: what to do about an answer that cannot be used."""
 
     async def topic(self, topic: str) -> Told:
         """Raises AdminAway."""
@@ -44,6 +49,8 @@ class Nobody:
     """Only what is stored is known."""
 
     describes = "The numbers rest on what is stored: what brokers hold in memory was not asked, so they are lower bounds."
+    exact_with = "asking the brokers (--admin-url) makes it exact"
+    remedy = ""
 
     async def topic(self, topic: str) -> Told:
         """None."""
@@ -56,6 +63,8 @@ class Broker:
     def __init__(self, url: str, token: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self._url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
         self.describes = f"The numbers compare what the brokers hold in memory (asked at {url}) with what is stored."
+        self.exact_with = f"no broker has these topics loaded (404 from {url}): load them, or correct the address"
+        self.remedy = "ask the broker again; without --admin-url only what is stored is judged"
 
     async def topic(self, topic: str) -> Told:
         """See the module."""
@@ -71,12 +80,18 @@ class Broker:
                 data = answer.read(ANSWER_BYTES_MAX + 1)
         except urllib.error.HTTPError as error:
             with error:
-                return None if error.code == 404 else InternalsError(f"the broker answers {error.code} {error.reason}")
-        except (OSError, ValueError) as error:
+                return None if error.code == 404 else InternalsError(self._refusal(error, request.full_url))
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise AdminAway(f"{self._url}: {getattr(error, 'reason', error)}") from error
         if len(data) > ANSWER_BYTES_MAX:
             return InternalsError(f"the broker's answer is over {ANSWER_BYTES_MAX:,} bytes")
         return _parsed(data, "the broker's answer")
+
+    def _refusal(self, error: urllib.error.HTTPError, asked: str) -> str:
+        said = f"the broker answers {error.code} {error.reason}"
+        if not self._token or error.code not in (401, 403) or not error.url or error.url == asked:
+            return said
+        return f"{said} at {error.url}, where a redirect led: the token is not handed on; name that broker, or a proxy, with --admin-url"
 
 
 class Saved:
@@ -84,6 +99,8 @@ class Saved:
     topic's name URL-encoded. One topic is in memory at a time, unless they share a file."""
 
     describes = "The numbers compare saved answers of the brokers with what is stored."
+    exact_with = Nobody.exact_with
+    remedy = "save `pulsar-admin topics stats-internal` of its topic again; without --internal-stats only what is stored is judged"
 
     def __init__(self, place: Path, only_topic: str = "") -> None:
         """Raises InternalsError, OSError."""

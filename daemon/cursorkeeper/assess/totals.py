@@ -37,7 +37,7 @@ class Row:
         v = self.verdict
         if v is None:
             return (0, 0, 0)
-        return (v.redelivered, v.beyond_cap, v.if_all_acked.redelivered if v.if_all_acked is not None else 0)
+        return (v.redelivered, v.flush_forgets + v.beyond_cap, v.if_all_acked.redelivered if v.if_all_acked is not None else 0)
 
 
 @dataclass(slots=True)
@@ -52,6 +52,7 @@ class Totals:
     unload_redelivered: int = 0
     batches: int = 0
     beyond_cap: int = 0
+    flush_forgets: int = 0
     if_all_acked: int = 0
     native_bytes: int = 0
     flush_bytes: int = 0
@@ -75,6 +76,7 @@ class Totals:
         self.unload_redelivered += v.unload_redelivered
         self.batches += v.batches
         self.beyond_cap += v.beyond_cap
+        self.flush_forgets += v.flush_forgets
         self.if_all_acked += v.if_all_acked.redelivered if v.if_all_acked is not None else 0
         self.native_bytes += v.native_bytes or 0
         self.flush_bytes += v.flush_bytes
@@ -91,6 +93,11 @@ class Totals:
         return self.exact == self.cursors
 
     @property
+    def lower_bounds(self) -> int:
+        """Cursors of which only what is stored is known."""
+        return self.cursors - self.exact - self.errors_count
+
+    @property
     def worst(self) -> list[Row]:
         """The worst first."""
         return [row for _, _, row in sorted(self._worst, reverse=True)]
@@ -100,6 +107,7 @@ class Totals:
         return {
             "cursors": self.cursors, "atRisk": self.at_risk, "errors": self.errors_count, "redelivered": self.redelivered,
             "exact": self.is_exact, "byReason": {r.value: self.by_reason[r] for r in Reason if self.by_reason[r]},
-            "partlyAckedBatches": self.batches, "beyondCap": self.beyond_cap, "gracefulUnloadRedelivers": self.unload_redelivered,
+            "partlyAckedBatches": self.batches, "beyondCap": self.beyond_cap,
+            "nextFlushForgets": self.flush_forgets, "gracefulUnloadRedelivers": self.unload_redelivered,
             "ifAllButTheOldestAcked": self.if_all_acked,
         }  # fmt: skip

@@ -71,9 +71,12 @@ def number(verdict: Verdict) -> str:
 
 
 def headline(totals: Totals) -> str:
-    """The sum, or what is known of it. Where nothing is known to be lost but a cap was reached, what lies beyond it."""
+    """The sum, or what is known of it. Where nothing is known to be lost but a cap was reached, what lies beyond it; where all is
+    stored but the next flush would not hold it, that."""
     if not totals.redelivered and totals.beyond_cap:
         return f"possibly {totals.beyond_cap:,}"
+    if not totals.redelivered and totals.flush_forgets:
+        return f"0 now, {totals.flush_forgets:,} after the next flush"
     return f"{totals.redelivered:,}" if totals.is_exact else f"at least {totals.redelivered:,}"
 
 
@@ -84,6 +87,8 @@ def why(verdict: Verdict) -> str:
         parts.append(f"{verdict.batches:,} partly acked batches")
     if verdict.beyond_cap:
         parts.append(f"a cap was reached: of {verdict.beyond_cap:,} messages beyond it no ack is stored")
+    if verdict.flush_forgets:
+        parts.append(f"all is stored until the next flush, which would leave out {verdict.flush_forgets:,}")
     if verdict.flush_form is KeptForm.NOTHING:
         parts.append(f"an entry of {verdict.tried_bytes:,} B fits nowhere: nothing is written")
     scenario = verdict.if_all_acked

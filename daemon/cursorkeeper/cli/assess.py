@@ -84,7 +84,7 @@ async def run(work: Assessment, chosen: Selection, totals: Totals, *, jobs: int,
             ) from error
 
 
-def show(totals: Totals, settings: PulsarSettings) -> None:
+def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
     """For people."""
     out = console()
     columns = ["cursor", "delivered again", "backlog", "next flush", "why"]
@@ -103,26 +103,38 @@ def show(totals: Totals, settings: PulsarSettings) -> None:
         out.print(
             f"NOT JUDGED {row.topic}|{row.subscription}: {row.error}\n           What to do: {row.remedy}", soft_wrap=True, markup=False
         )
-    for line in summary(totals, settings):
+    for line in summary(totals, settings, exact_with):
         out.print(line, soft_wrap=True, markup=False)
 
 
-def summary(totals: Totals, settings: PulsarSettings) -> list[str]:
+def summary(totals: Totals, settings: PulsarSettings, exact_with: str) -> list[str]:
     """The sum, in sentences."""
     at_risk = f"({totals.at_risk:,} of {totals.cursors:,} cursors at risk; Pulsar {settings.version})"
-    lines = [f"If the brokers died now: {words.headline(totals)} acked messages would be delivered again {at_risk}"]
+    number = words.headline(totals) if totals.redelivered or totals.beyond_cap else f"{'' if totals.is_exact else 'at least '}0"
+    lines = [f"If the brokers died now: {number} acked messages would be delivered again {at_risk}"]
     lines += [f"  {words.SHORT[reason]}: {totals.by_reason[reason]:,}" for reason in Reason if totals.by_reason[reason]]
     if totals.batches:
         lines.append(f"  and the acks inside {totals.batches:,} partly acked batches")
     if totals.beyond_cap:
         lines.append(f"  beyond a cap that was reached lie {totals.beyond_cap:,} messages: each of them that was acked comes back")
+    if totals.flush_forgets:
+        lines.append(f"  {totals.flush_forgets:,} are stored until the next flush, which would leave them out: the limits are lower")
     if totals.unload_redelivered:
         lines.append(f"A graceful unload would deliver {totals.unload_redelivered:,} again")
     if totals.if_all_acked and not totals.is_exact:
         lines.append(f"If all but the oldest message of each were acked, it would be {totals.if_all_acked:,}")
+    if totals.lower_bounds:
+        lines.append(f"Of {totals.lower_bounds:,} cursor(s) only what is stored is known: {exact_with}")
     if totals.errors_count:
         lines.append(f"{totals.errors_count:,} cursor(s) could not be judged")
     return lines
+
+
+def exit_code(totals: Totals, chosen: Selection) -> int:
+    """0: nothing at risk. Raises NotFound: no cursor at all is no good news."""
+    if not totals.cursors:
+        raise NotFound(f"{chosen}: there is no such Pulsar cursor", "check the names, and the chroot of --pulsar-zookeeper")
+    return NO if totals.at_risk or totals.errors_count else 0
 
 
 def write_page(file: Path, text: str) -> None:
@@ -212,6 +224,8 @@ def assess(
     of the topic: a batch counts as one. Exit code 0: nothing at risk. 1: something is, or could not be judged.
     """
     chosen = migrating.selection_of(topic, subscription, tenant, namespace, every)
+    if html_file is not None and html_file.is_dir():
+        raise CommandError(f"--html {html_file}: it is a folder", "name a file in it", USAGE)
     if html_file is not None and not html_file.parent.is_dir():
         raise CommandError(f"--html {html_file}: there is no folder {html_file.parent}", "name a file in a folder that exists", USAGE)
     conf = migrating.pulsar_conf(broker_conf)
@@ -220,16 +234,16 @@ def assess(
     asked = memory(admin_url, admin_token_file, internal_stats, chosen.topic)
     totals = Totals(top)
     skipped = _look(settings, chosen, asked, cluster, totals, jobs=jobs, as_json=as_json, compare=compare)
-    if totals.cursors == 0 and chosen.topic:
-        raise NotFound(f"{chosen}: there is no such Pulsar cursor", "check the name; --all lists every cursor of the cluster")
+    code = exit_code(totals, chosen)
     if as_json:
         json_line({"totals": totals.as_json(), "skipped": [list(s) for s in skipped[:SKIPPED_SHOWN]], "pulsar": cluster.version})
     else:
-        show(totals, cluster)
+        show(totals, cluster, asked.exact_with)
         for path, reason in skipped[:SKIPPED_SHOWN]:
             typer.echo(f"left out {path}: {reason}", err=True)
     if html_file is not None:
         when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        write_page(html_file, html.page(totals, cluster, when=when, where=settings.zookeeper, source=asked.describes))
-    if totals.at_risk or totals.errors_count:
-        raise typer.Exit(NO)
+        told = {"source": asked.describes, "exact_with": asked.exact_with}
+        write_page(html_file, html.page(totals, cluster, when=when, where=settings.zookeeper, **told))
+    if code:
+        raise typer.Exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -188,6 +189,14 @@ class _Answers(BaseHTTPRequestHandler):
         """Silent."""
 
 
+class _Babble(socketserver.BaseRequestHandler):
+    """Answers what is no HTTP."""
+
+    def handle(self) -> None:
+        self.request.recv(4_096)
+        self.request.sendall(b"\x00\x00\x12\x04\x00\x00\x00\x00\x00")
+
+
 @contextmanager
 def broker(answers: dict[str, tuple[int, bytes, dict[str, str]]]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """An admin address on 127.0.0.1, and what it was asked."""
@@ -232,6 +241,25 @@ async def test_an_address_that_does_not_answer_ends_the_run() -> None:
         pass
     with pytest.raises(AdminAway):
         await Broker(url, timeout_s=5).topic(TOPIC)
+
+
+async def test_an_address_that_is_no_web_service_ends_the_run() -> None:
+    """The gateway's port, a bookie's, or one that is no number."""
+    with socketserver.TCPServer(("127.0.0.1", 0), _Babble) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(AdminAway):
+            await Broker(f"http://127.0.0.1:{server.server_address[1]}", timeout_s=5).topic(TOPIC)
+        thread.join(10)
+    with pytest.raises(AdminAway, match="8x"):
+        await Broker("http://127.0.0.1:8x").topic(TOPIC)
+
+
+async def test_a_token_that_a_redirect_did_not_take_along_is_told() -> None:
+    with broker({PATH: (307, b"", {"Location": "/owner"}), "/owner": (401, b"", {})}) as (url, _):
+        refused, plain = await Broker(url, token="secret").topic(TOPIC), await Broker(url).topic(TOPIC)
+    assert f"answers 401 Unauthorized at {url}/owner, where a redirect led: the token is not handed on" in str(refused)
+    assert str(plain) == "the broker answers 401 Unauthorized"
 
 
 async def test_saved_answers_in_a_folder_a_map_or_alone(tmp_path: Path) -> None:

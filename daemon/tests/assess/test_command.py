@@ -31,6 +31,7 @@ def err(*arguments: str, code: int = 2) -> str:
         (["--all", "--admin-url", "http://b", "--internal-stats", "x"], "give one of them"),
         (["--all", "--internal-stats", "no-such-file"], "no-such-file"),
         (["--all", "--html", "no-such-folder/page.html"], "no-such-folder"),
+        (["--all", "--html", "."], "it is a folder"),
         (["--all", "--broker-conf", "no-such.conf"], "no-such.conf"),
     ],
 )

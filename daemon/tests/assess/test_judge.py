@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from cursorkeeper.assess import words
 from cursorkeeper.assess.judge import Stored, Verdict, judge, missing
 from cursorkeeper.assess.model import KeptForm, Reason, what_pulsar_keeps
 from cursorkeeper.assess.settings import of_version
@@ -103,10 +104,22 @@ def test_without_the_brokers_word_the_cap_is_seen_in_what_is_stored() -> None:
     assert (scenario.acked, scenario.redelivered, scenario.by_reason) == (999_999, 950_000, {Reason.ENTRY_CAP: 950_000})
 
 
-def test_without_the_brokers_word_a_lower_cap_drops_stored_acks_for_certain() -> None:
-    stored = Stored(backlog(1 * M))
-    verdict = check(judge(stored, None, layout_of(1 * M), DEFAULT))
-    assert (verdict.redelivered, verdict.is_exact, verdict.by_reason) == (950_000, False, {Reason.ENTRY_CAP: 950_000})
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_stored_beyond_a_cap_is_lost_by_the_next_flush_and_not_by_a_crash_now(known: bool) -> None:
+    memory = backlog(1 * M)
+    verdict = check(judge(Stored(memory, inline=True), memory if known else None, layout_of(1 * M), DEFAULT))
+    assert (verdict.redelivered, verdict.is_exact, verdict.by_reason) == (0, known, {})
+    assert verdict.flush_forgets == 950_000 and verdict.is_at_risk
+    assert "until the next flush, which would leave out 950,000" in words.why(verdict)
+
+
+def test_a_flush_forgets_only_what_is_stored_until_then() -> None:
+    memory = backlog(1 * M)
+    kept = what_pulsar_keeps(memory, DEFAULT).state
+    assert kept is not None
+    assert judge(Stored(kept), memory, layout_of(1 * M), DEFAULT).flush_forgets == 0, "what it drops is lost already"
+    tight = replace(DEFAULT, frame_bytes_max=100, znode_bytes_max=300)
+    assert judge(Stored(memory), memory, layout_of(1 * M), tight).flush_forgets == 0, "a flush that fails leaves what is stored"
 
 
 def test_a_small_stored_state_is_no_risk_and_the_scenario_says_what_could_be() -> None:

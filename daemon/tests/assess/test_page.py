@@ -12,9 +12,11 @@ from cursorkeeper.assess.judge import Stored, judge
 from cursorkeeper.assess.model import Reason, what_pulsar_keeps
 from cursorkeeper.assess.settings import of_version
 from cursorkeeper.assess.totals import Row, Totals
-from cursorkeeper.cli.assess import show, summary, write_page
+from cursorkeeper.cli.assess import exit_code, show, summary, write_page
+from cursorkeeper.cli.problems import NotFound
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.migration.cluster import Selection
 
 from daemon.tests.assess.states import backlog, layout_of
 
@@ -37,7 +39,7 @@ def totals(*, known: bool = True, evil: str = "") -> Totals:
 
 
 def page_of(found: Totals) -> str:
-    return html.page(found, DEFAULT, when="2026-11-21 08:00 UTC", where="zk:2181", source="Asked.")
+    return html.page(found, DEFAULT, when="2026-11-21 08:00 UTC", where="zk:2181", source="Asked.", exact_with="ask <them>")
 
 
 class Checker(HTMLParser):
@@ -87,7 +89,31 @@ def test_without_the_brokers_word_the_page_says_so() -> None:
     text = read(page_of(totals(known=False)))
     assert "1 of 4 subscriptions have reached a limit" in text
     assert "possibly 950,000" in text and "950,000 messages lie beyond a limit" in text and "lower bounds" in text
-    assert summary(totals(known=False), DEFAULT)[0].startswith("If the brokers died now: possibly 950,000 acked")
+    assert summary(totals(known=False), DEFAULT, "ask")[0].startswith("If the brokers died now: possibly 950,000 acked")
+
+
+def test_lower_bounds_come_with_what_makes_them_exact() -> None:
+    assert "For 3 of the subscriptions only what is stored could be read" in read(page_of(totals(known=False)))
+    assert "lower bounds: ask <them>." in read(page_of(totals(known=False)))
+    assert "Of 3 cursor(s) only what is stored is known: ask them" in summary(totals(known=False), DEFAULT, "ask them")
+    assert not any("only what is stored" in line for line in summary(totals(), DEFAULT, "ask them"))
+
+
+def test_what_the_next_flush_forgets_is_no_loss_yet_and_no_good_news() -> None:
+    found, memory = Totals(), backlog(1_000_000)
+    found.add(Row(TOPIC, "billing", judge(Stored(memory, inline=True), memory, layout_of(1_000_000), DEFAULT)))
+    text = read(page_of(found))
+    assert "All is stored now, but 1 of 1 subscription hold more" in text and "0 now, 950,000 after the next flush" in text
+    assert "Raise managedLedgerMaxUnackedRangesToPersist" in text
+    said = summary(found, DEFAULT, "ask")
+    assert "0 now, 950,000 after the next flush acked messages" not in said[0] and "(1 of 1 cursors at risk" in said[0]
+    assert any(line.startswith("  950,000 are stored until the next flush") for line in said)
+
+
+def test_no_cursor_at_all_is_no_good_news() -> None:
+    with pytest.raises(NotFound, match="tenant acmee: there is no such Pulsar cursor"):
+        exit_code(Totals(), Selection.of_tenant("acmee"))
+    assert exit_code(totals(), Selection.everything()) == 1
 
 
 def test_nothing_at_risk_is_said_plainly() -> None:
@@ -95,6 +121,7 @@ def test_nothing_at_risk_is_said_plainly() -> None:
     found.add(Row(TOPIC, "audit", judge(Stored(PositionInfo(Position(7, 9))), PositionInfo(Position(7, 9)), {7: 10}, DEFAULT)))
     text = read(page_of(found))
     assert "Of 1 subscription none is known to lose an acknowledgement" in text and "Nothing now." in text
+    assert exit_code(found, Selection.everything()) == 0
 
 
 def test_names_and_errors_are_escaped() -> None:
@@ -110,12 +137,12 @@ def test_every_reason_has_its_words_and_colour() -> None:
 
 
 def test_the_table_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    show(totals(), DEFAULT)
+    show(totals(), DEFAULT, "ask")
     out = capsys.readouterr().out
     assert re.search(r"orders\|billing +950,000 +1,000,000 +longArray 8,613 B +cap of the long array 950,000", out)
     assert "NOT JUDGED persistent://t/ns/orders|broken: ledger 5: gone" in out
     assert "If the brokers died now: at least 950,003 acked messages" in out
-    assert "2 of 4 cursors at risk" in summary(totals(), DEFAULT)[0]
+    assert "2 of 4 cursors at risk" in summary(totals(), DEFAULT, "ask")[0]
 
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
