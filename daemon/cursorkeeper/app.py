@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 import msgspec
 import structlog
-from cursorkeeper.core.limits import KIB, MIB
+from cursorkeeper.core.limits import KIB
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings, SettingsError
@@ -46,15 +46,14 @@ class StartError(Exception):
 
 def gateway_client(settings: Settings, *, role: str = "writer") -> GatewayClient:
     """The client of the ledger gateway. Its window is the keeper's: an append is never refused here for room."""
-    appends = settings.daemon_appends_in_flight_max
     return GatewayClient(
         GatewayClientSettings(
             address=settings.gateway,
             role=role,
             token=read_token(settings.gateway_token_file).decode(),
             password=settings.password.encode(),
-            append_window_entries_max=8 * appends,
-            append_window_bytes_max=max(64 * MIB, 2 * appends * settings.max_entry_bytes),
+            append_window_entries_max=8 * settings.daemon_appends_in_flight_max,
+            append_window_bytes_max=settings.append_window_bytes,
         )
     )
 

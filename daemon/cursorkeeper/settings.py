@@ -53,6 +53,8 @@ ALIASES = {
     "managedCursorInfoCompressionThresholdInBytes": "managed_cursor_info_compression_threshold_in_bytes",
 }
 """Pulsar's names (PIP-381, PIP-299, PIP-54 and the released ones) -> ours."""
+BOOKKEEPER_ENTRY_BYTES = 5 * MIB
+"""What bookies take in one entry, unless told otherwise: so large may a whole state in one entry be."""
 HIDDEN = ("given",)
 """Fields that nobody sets."""
 BYTE_SIZES = ("managed_ledger_max_ack_state_in_bytes_to_persist", "max_entry_bytes")
@@ -209,6 +211,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             inline_compression=Compression[self.managed_cursor_info_compression_type.upper()],
             inline_threshold_bytes=self.managed_cursor_info_compression_threshold_in_bytes,
         )
+
+    @property
+    def append_window_bytes(self) -> int:
+        """Of the gateway's client: twice what the daemon may have on its way, so that no append is refused for want of room."""
+        alone = self.format == FORMAT_PULSAR and not self.persistent_unacked_ranges_with_multiple_entries_enabled
+        entry = max(self.max_entry_bytes, BOOKKEEPER_ENTRY_BYTES) if alone else self.max_entry_bytes
+        return max(64 * MIB, 2 * self.daemon_appends_in_flight_max * entry)
 
     @property
     def limits(self) -> Limits:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from cursorkeeper.cli.problems import AWAY, CommandError
-from cursorkeeper.core.limits import MIB
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings, SettingsError
 from cursorkeeper_clients.bookkeeper import errors as bk
@@ -52,15 +51,14 @@ def gateway_settings(settings: Settings, role: str) -> GatewayClientSettings:
     host, colon, port = settings.gateway.rpartition(":")
     if not (host and colon and port.isdecimal()):
         raise SettingsError(f"gateway = {settings.gateway!r} is not an address. What to do: write host:port")
-    appends = settings.daemon_appends_in_flight_max
     return GatewayClientSettings(
         address=settings.gateway,
         role=role,
         token=read_token(settings.gateway_token_file).decode(),
         password=settings.password.encode(),
         start_timeout_s=START_TIMEOUT_S,
-        append_window_entries_max=8 * appends,
-        append_window_bytes_max=max(64 * MIB, 2 * appends * settings.max_entry_bytes),
+        append_window_entries_max=8 * settings.daemon_appends_in_flight_max,
+        append_window_bytes_max=settings.append_window_bytes,
     )
 
 

@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cursorkeeper.app import gateway_client
 from cursorkeeper.cli import main as program
 from cursorkeeper.cli import run as run_command
+from cursorkeeper.cli.connect import gateway_settings
 from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.settings import ALIASES, Settings, SettingsError, load
 from typer.testing import CliRunner
 
+MULTIPLE = "persistentUnackedRangesWithMultipleEntriesEnabled"
 VALUES: dict[str, tuple[str, Any]] = {
-    "persistentUnackedRangesWithMultipleEntriesEnabled": ("true", True),
+    MULTIPLE: ("true", True),
     "persistentUnackedRangesMaxEntrySize": ("524288", 524_288),
     "cursorInfoCompressionType": ("LZ4", "LZ4"),
     "managedLedgerPersistIndividualAckAsLongArray": ("false", False),
@@ -89,6 +92,15 @@ def test_r05_ranges_are_checked_and_errors_name_pulsars_key(values: dict[str, An
     assert says in str(error.value) and ALIASES.get(key, key) in str(error.value)
     if key in ALIASES and "negative" not in says:
         assert key in str(error.value)
+
+
+def test_the_gateway_client_has_room_for_all_states_that_may_be_on_their_way() -> None:
+    """Of several megabytes each, where a state is one entry: an append without room is one that failed, and its ledger is left."""
+    for values, entry_bytes in (({"format": "pulsar"}, 5 << 20), ({"format": "pulsar", "max_entry_bytes": "3M", MULTIPLE: True}, 3 << 20)):
+        made = load(environment={}, flags=values)
+        room = made.daemon_appends_in_flight_max * entry_bytes
+        assert gateway_settings(made, "writer").append_window_bytes_max >= room
+        assert gateway_client(made).append_room().bytes >= room
 
 
 def test_a_rate_of_next_to_nothing_is_a_long_interval() -> None:
