@@ -213,6 +213,29 @@ def test_a_ledger_that_never_held_a_whole_state_is_dropped() -> None:
     bench.ask()
 
 
+@pytest.mark.parametrize("how", ["fails", "rolls"])
+def test_a_state_that_was_half_sent_is_taken_again_in_the_next_ledger_from_its_beginning(how: str) -> None:
+    """A reader knows an unfinished state by its place, at the end of a ledger: the rest of it may stand nowhere."""
+    bench = whole_bench(Limits(appends_in_flight_max=2))
+    a = flushed(bench.opened("A"), 1, 10 * FAR)
+    first, state = bench.chain[0], len(raw(a))
+    a.ack(2)
+    a.do(a.hold(fx.Append))
+    assert len(a.machine.writer.outbox) > 4, "most of it has not left"
+    if how == "fails":
+        a.unknown(a.hold(fx.Append))
+    else:
+        a.step(ev.Roll())
+    a.go()
+    assert a.durable == a.seq
+    [second] = bench.chain
+    assert second != first and len(raw(a, first)) < 2 * state
+    entries = bench.ledgers[second].entries
+    assert footers(entries)[0] == state - 1 == len(entries) - 1
+    assert set(position_info.decode(b"".join(entries[:-1])).acked[DATA]) == {1, 2, 10 * FAR}
+    bench.ask()
+
+
 def test_the_second_state_waits_until_the_first_has_left_and_the_newest_wins() -> None:
     bench = whole_bench(Limits(appends_in_flight_max=2, whole_state_interval_ms=1))
     a = flushed(bench.opened("A"), 1, FAR)
