@@ -23,7 +23,8 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 .bad { color: #c0392b; } .good { color: #1e8449; } .quiet { color: #5d6d7e; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid #d5d8dc; vertical-align: top; overflow-wrap: anywhere; }
-td.n, th.n { text-align: right; white-space: nowrap; }
+th { overflow-wrap: normal; } td:nth-child(2) { min-width: 9rem; }
+td.n, th.n { text-align: right; white-space: nowrap; min-width: 0; }
 dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0 0 0 1rem; }
 @media print { body { margin: 0; } }
 """
