@@ -89,10 +89,16 @@ def range_count(acked: Acked) -> int:
 
 
 def what_pulsar_keeps(
-    state: PositionInfo, settings: PulsarSettings, *, closing: bool = False, cursor_properties: Mapping[str, str] | None = None
+    state: PositionInfo,
+    settings: PulsarSettings,
+    *,
+    closing: bool = False,
+    flushed: bool = True,
+    cursor_properties: Mapping[str, str] | None = None,
 ) -> Kept:
-    """One flush of `state`, or (`closing`) the write of a graceful unload. `state` holds what is in the broker's memory."""
-    if closing and (settings.ranges_max == 0 or range_count(state.acked) <= settings.znode_ranges_max):
+    """One flush of `state`, or (`closing`) the write of a graceful unload. `state` holds what is in the broker's memory. `flushed`:
+    since it was recovered it has been flushed once, so that it has a ledger to write to; an unload before that goes to the znode."""
+    if closing and (not flushed or settings.ranges_max == 0 or range_count(state.acked) <= settings.znode_ranges_max):
         znode = _in_znode(state, settings, cursor_properties or {})
         return znode if _fits_znode(znode, settings) else _nothing(state, znode.stored_bytes, Reason.ZNODE)
     entry = _in_ledger(state, settings)

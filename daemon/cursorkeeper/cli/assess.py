@@ -23,7 +23,7 @@ from cursorkeeper.assess.model import Reason
 from cursorkeeper.assess.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
 from cursorkeeper.assess.totals import Totals
 from cursorkeeper.cli import connect, migrating, options
-from cursorkeeper.cli.output import Bar, console, json_line, table
+from cursorkeeper.cli.output import Bar, console, json_line, printable, table
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.errors import Kind, MigrationError
@@ -96,12 +96,16 @@ def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
             continue
         flush = f"{v.flush_form.value} {v.flush_bytes:,} B" if v.flush_bytes else "nothing fits"
         native = (f"0, in {v.native_bytes:,} B",) if compare and v.native_bytes is not None else ()
-        view.add_row(f"{row.topic}|{row.subscription}", words.number(v), f"{v.backlog:,}", flush, words.why(v), *native)
+        view.add_row(printable(f"{row.topic}|{row.subscription}"), words.number(v), f"{v.backlog:,}", flush, words.why(v), *native)
     if view.row_count:
         out.print(view)
     for row in totals.errors:
         out.print(
-            f"NOT JUDGED {row.topic}|{row.subscription}: {row.error}\n           What to do: {row.remedy}", soft_wrap=True, markup=False
+            printable(f"NOT JUDGED {row.topic}|{row.subscription}: {row.error}"),
+            printable(f"           What to do: {row.remedy}"),
+            sep="\n",
+            soft_wrap=True,
+            markup=False,
         )
     for line in summary(totals, settings, exact_with):
         out.print(line, soft_wrap=True, markup=False)
@@ -240,7 +244,7 @@ def assess(
     else:
         show(totals, cluster, asked.exact_with)
         for path, reason in skipped[:SKIPPED_SHOWN]:
-            typer.echo(f"left out {path}: {reason}", err=True)
+            typer.echo(printable(f"left out {path}: {reason}"), err=True)
     if html_file is not None:
         when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         told = {"source": asked.describes, "exact_with": asked.exact_with}

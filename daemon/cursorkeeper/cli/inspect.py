@@ -9,7 +9,7 @@ import typer
 from cursorkeeper.cli import connect, cursor_name, options, reading, state_entries
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.footer_view import footer_json, footer_lines
-from cursorkeeper.cli.output import Bar, console, json_line, table
+from cursorkeeper.cli.output import Bar, console, json_line, printable, table
 from cursorkeeper.cli.problems import NO
 from cursorkeeper.cli.reading import End
 from cursorkeeper.cli.record_view import COLUMNS, NUMBERS, view
@@ -51,7 +51,7 @@ def _show_footer(name: CursorName, footer: Footer, version: int, ends: dict[int,
             json_line({"type": "ledger", "ledger": ledger, "roles": roles(footer, ledger), **_ledger_json(end)})
         return
     out = console()
-    out.print(f"[bold]{name.display}[/bold]", markup=True)
+    out.print(printable(name.display), style="bold")
     for label, text in footer_lines(footer, version):
         out.print(f"  {label:<13} {text}", markup=False)
     if ends:

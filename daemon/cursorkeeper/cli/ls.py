@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from cursorkeeper.cli import connect, options
 from cursorkeeper.cli.footer_view import base_kind
-from cursorkeeper.cli.output import Bar, console, json_line, table
+from cursorkeeper.cli.output import Bar, console, json_line, printable, table
 from cursorkeeper.cli.problems import NO
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
@@ -49,9 +49,9 @@ class Listed:
         """One line of the table."""
         f = self.footer
         if f is None:
-            return [self.name.display, "DAMAGED", *[""] * (len(COLUMNS) - 2)]
+            return [printable(self.name.display), "DAMAGED", *[""] * (len(COLUMNS) - 2)]
         return [
-            self.name.display, str(f.state), str(f.epoch), str(f.generation), str(f.mark_delete),
+            printable(self.name.display), str(f.state), str(f.epoch), str(f.generation), str(f.mark_delete),
             base_kind(f.base), str(len(f.chain)), f"{f.stats.holes:,}", f"{f.stats.partial_batches:,}",
             f"{f.format}, TRUNCATED" if f.truncated is not None else f.format,
         ]  # fmt: skip
@@ -104,7 +104,7 @@ async def show(footers: FooterStore, bar: Bar, *, as_json: bool, deleted: bool) 
     if not as_json and not streaming:
         _table(rows)
     for item in damaged:
-        typer.echo(f"{item.name}: {item.problem}", err=True)
+        typer.echo(printable(f"{item.name}: {item.problem}"), err=True)
     return len(damaged)
 
 

@@ -7,6 +7,7 @@ Every cursor ends as one `Outcome`: one that fails harms no other. Exit code: 0 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from cursorkeeper.broker_conf import read_properties
 from cursorkeeper.cli import connect
-from cursorkeeper.cli.output import Bar, json_line
+from cursorkeeper.cli.output import Bar, json_line, printable
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, Problem, explain
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
@@ -166,7 +167,7 @@ class Reporter:
         if self._as_json:
             json_line({"skipped": skipped.path, "reason": skipped.reason})
         else:
-            typer.echo(f"skipped {skipped.path}: {skipped.reason}")
+            typer.echo(printable(f"skipped {skipped.path}: {skipped.reason}"))
 
     async def ended(self, outcome: Outcome) -> None:
         """One cursor is through."""
@@ -185,9 +186,9 @@ class Reporter:
             return
         problem = outcome.problem
         said = f"{problem.message}. What to do: {problem.remedy}" if problem else outcome.text
-        typer.echo(f"{outcome.status:>12}  {outcome.cursor}: {said}")
+        typer.echo(printable(f"{outcome.status:>12}  {outcome.cursor}: {said}"))
         for note in outcome.notes:
-            typer.echo(f"{'':>12}  - {note}")
+            typer.echo(printable(f"{'':>12}  - {note}"))
 
     def summary(self, selection: Selection, *, seconds: float) -> int:
         """The last line; the exit code."""
@@ -215,8 +216,18 @@ BEFORE = "done before"
 async def run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
     """`work` for each, `jobs` at once. What has begun is finished even if finding more fails; that is raised at the end.
 
-    Raises CommandError.
+    Raises CommandError; BrokenPipeError: nobody reads the report any more, and the run ends as if it was interrupted.
     """
+    try:
+        await _run_all(things, work, reporter, jobs=jobs)
+    except ExceptionGroup as several:
+        pipes, others = several.split(BrokenPipeError)
+        if pipes is None or others is not None:
+            raise
+        raise BrokenPipeError(errno.EPIPE, "nobody reads the report") from several
+
+
+async def _run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
     queue: asyncio.Queue[T | None] = asyncio.Queue(maxsize=jobs)
 
     async def worker() -> None:

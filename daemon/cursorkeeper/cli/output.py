@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from rich.table import Table
 SHOW_AFTER_S = 2.0
 PIPE_COLUMNS = 240
 """Width of a table that does not go to a terminal."""
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
 
 
 def json_line(value: Mapping[str, Any]) -> None:
@@ -22,10 +24,19 @@ def json_line(value: Mapping[str, Any]) -> None:
     sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
 
 
+def printable(text: str) -> str:
+    """One line without control characters: names come from outside, and may hold anything."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 def console() -> Console:
-    """Standard output, for people."""
-    out = Console(file=sys.stdout, highlight=False)
-    return out if out.is_terminal else Console(file=sys.stdout, highlight=False, width=PIPE_COLUMNS)
+    """Standard output, for people. Brackets and colons in names are what they are."""
+    out = _console()
+    return out if out.is_terminal else _console(PIPE_COLUMNS)
+
+
+def _console(width: int | None = None) -> Console:
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
 
 
 def table(title: str, columns: Sequence[str], *, right: Sequence[str] = ()) -> Table:

@@ -80,7 +80,7 @@ def plan_write(
     inline = ManagedCursorInfo(
         -1, state.mark_delete, state.acked, state.batches, state.properties, cursor_properties, last_active_ms=now_ms, unknown=unknown
     )
-    notes = (*losses, *forgotten, *_unloadable(inline, settings))
+    notes = (*losses, *forgotten, *_unloaded_too_early(state, settings, cursor_properties), *_unloadable(inline, settings))
     znode_bytes_max = target.znode_bytes_max - SET_OVERHEAD_BYTES
     may_be_inline = not state.batches or settings.znode_restores_batches
     if may_be_inline and range_count(state.acked) <= settings.znode_ranges_max:
@@ -126,14 +126,32 @@ def _has_properties(info: ManagedCursorInfo) -> bool:
     return bool(info.properties or info.cursor_properties)
 
 
+def _unloaded_too_early(state: PositionInfo, settings: PulsarSettings, properties: Mapping[str, str]) -> list[str]:
+    """What an unload does before the first flush: a recovered ledger cannot be written, so all goes into the znode, however large."""
+    if range_count(state.acked) <= settings.znode_ranges_max:
+        return []  # as any unload of it
+    kept = what_pulsar_keeps(state, settings, closing=True, flushed=False, cursor_properties=properties)
+    before = "an unload before Pulsar's first flush of it writes into the znode"
+    remedy = "after loading the topic ack a message (any, even an acked one) before it is unloaded or moved"
+    if kept.state is None:
+        return [
+            f"{before}: {kept.tried_bytes:,} bytes of at most {settings.znode_bytes_max:,}, again and again, and does not end; {remedy}"
+        ]
+    lost = sum(map(len, kept.dropped_batches.values()))
+    if not kept.dropped_count and not lost:
+        return []
+    return [f"{before} and forgets {kept.dropped_count:,} acked entries and {lost:,} partial batches; {remedy}"]
+
+
 def _unloadable(inline: ManagedCursorInfo, settings: PulsarSettings) -> list[str]:
-    """What Pulsar's next unload may write so that it cannot load it again."""
-    if settings.compression is Compression.NONE or not _has_properties(inline) or range_count(inline.acked) > settings.znode_ranges_max:
+    """What Pulsar's next unload (of many ranges: one before its first flush) may write so that it cannot load it again."""
+    if settings.compression is Compression.NONE or not _has_properties(inline):
         return []
     if len(cursor_info.encode(inline)) <= settings.compression_threshold_bytes:
         return []
     return [
-        f"its next unload writes a compressed znode with properties, and then 4.2.4 and 5.0.0-M1 cannot load the topic again: set "
+        f"{'its next unload' if range_count(inline.acked) <= settings.znode_ranges_max else 'an unload before its first flush'} writes "
+        f"a compressed znode with properties, and then 4.2.4 and 5.0.0-M1 cannot load the topic again: set "
         f"managedCursorInfoCompressionType=NONE (it is {settings.compression.name}) or a higher threshold before"
     ]
 

@@ -167,3 +167,18 @@ def test_nothing_is_lost_twice_or_forgotten(acked: dict[int, BitMap], cap: int, 
         parts = [found.get(ledger, BitMap()), *(dropped.get(ledger, BitMap()) for dropped in kept.dropped.values())]
         assert sum(map(len, parts)) == len(entries)
         assert bitmaps.from_columns([bitmaps.to_column(p) for p in parts]) == entries
+
+
+def test_a_frame_and_a_znode_have_room_for_what_is_added() -> None:
+    """The numbers are measured to about as much; see `ADD_OVERHEAD_BYTES` and `SET_OVERHEAD_BYTES`."""
+    state = PositionInfo(Position(7, 4), {7: BitMap(range(6, 400, 2))})
+    tuned = replace(DEFAULT, ranges_max=10_000, znode_ranges_max=10)
+    entry = what_pulsar_keeps(state, tuned).stored_bytes
+    assert what_pulsar_keeps(state, replace(tuned, frame_bytes_max=entry + 64)).form is KeptForm.LONG_ARRAY
+    assert what_pulsar_keeps(state, replace(tuned, frame_bytes_max=entry + 63)).form is KeptForm.ZNODE
+    znode = what_pulsar_keeps(state, tuned, closing=True, flushed=False)
+    assert znode.form is KeptForm.ZNODE, "a ledger that was recovered and not flushed to is not used"
+    assert what_pulsar_keeps(state, tuned, closing=True).form is KeptForm.LONG_ARRAY
+    for room, form in ((256, KeptForm.ZNODE), (255, KeptForm.NOTHING)):
+        tight = replace(tuned, znode_bytes_max=znode.stored_bytes + room)
+        assert what_pulsar_keeps(state, tight, closing=True, flushed=False).form is form

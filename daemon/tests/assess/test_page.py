@@ -145,6 +145,13 @@ def test_the_table_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 of 4 cursors at risk" in summary(totals(), DEFAULT, "ask")[0]
 
 
+def test_names_in_the_table_are_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    show(totals(evil="[/x]\n\x1b[31m"), DEFAULT, "ask")
+    out = capsys.readouterr().out
+    assert "orders[/x]\\x0a\\x1b[31m|billing[/x]\\x0a\\x1b[31m " in out
+    assert "ledger 5: gone[/x]\\x0a\\x1b[31m\n           What to do: restore it[/x]\\x0a" in out
+
+
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     write_page(file, "one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from cursorkeeper.cli.output import PIPE_COLUMNS, Bar, console, json_line, table
+from cursorkeeper.cli.output import PIPE_COLUMNS, Bar, console, json_line, printable, table
 from rich.console import Console
 
 
@@ -58,3 +58,17 @@ def test_a_table_in_a_pipe_is_not_cut(capsys: object) -> None:
     with out.capture() as shown:
         out.print(made)
     assert "x" * 150 in shown.get()
+
+
+def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Subscriptions may be called anything: what looks like markup, an emoji, an escape sequence, two lines."""
+    made = table("", ["cursor"])
+    for name in ("[/x]", "[red]r[/red]", ":smile:", printable("two\nlines \x1b[31m \x9b")):
+        made.add_row(name)
+    console().print(made)
+    console().print("[/y] :smile:")
+    out = capsys.readouterr().out
+    assert [line.strip() for line in out.splitlines()] == [
+        "cursor", "[/x]", "[red]r[/red]", ":smile:", "two\\x0alines \\x1b[31m \\x9b", "[/y] :smile:",
+    ]  # fmt: skip
+    assert printable("störung ☃") == "störung ☃"

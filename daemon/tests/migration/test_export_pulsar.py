@@ -25,7 +25,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPa
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.reading import read_cursor
-from cursorkeeper.migration.target import Target
+from cursorkeeper.migration.target import Target, plan_write
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState
@@ -272,6 +272,28 @@ async def test_an_entry_above_the_frame_is_refused_whatever_is_allowed(world: Pu
     refused = await exported(world, target=Target(WIDE, 40, 1 << 20))
     assert refused.problem is not None and "--entry-bytes-max" in refused.problem.remedy
     assert await world.znode(REF.path) is None
+
+
+@pytest.mark.parametrize(
+    ("znode_bytes", "ranges_max", "batches", "said"),
+    [
+        (1 << 20, 100_000, False, None),
+        (1 << 20, 100_000, True, "forgets 0 acked entries and 1 partial batches"),
+        (1 << 20, 1_500, False, "forgets 999 acked entries and 0 partial batches"),
+        (40_000, 100_000, False, "bytes of at most 40,000, again and again, and does not end"),
+    ],
+)
+def test_what_an_unload_before_the_first_flush_does_is_told(znode_bytes: int, ranges_max: int, batches: bool, said: str | None) -> None:
+    """Measured in `interop/test_known_losses.py`: a recovered cursor ledger cannot be written."""
+    held = {PartialKey(7, 6_000): BitMap([1])} if batches else {}
+    info = PositionInfo(Position(7, -1), {7: BitMap(range(1, 5_000, 2))}, held, form=Form.LONG_ARRAY)
+    settings = replace(WIDE, ranges_max=ranges_max, znode_bytes_max=znode_bytes, znode_ranges_max=1_000)
+    notes = plan_write("c", info, {}, Target(settings, 5_000_000, znode_bytes), now_ms=1, allow_loss=True).notes
+    early = [note for note in notes if "before Pulsar's first flush" in note]
+    assert early == [] if said is None else (len(early) == 1 and said in early[0] and "ack a message" in early[0]), notes
+    few = replace(info, acked={7: BitMap(range(1, 2_000, 2))})
+    noted = plan_write("c", few, {}, Target(settings, 5_000_000, znode_bytes), now_ms=1, allow_loss=True).notes
+    assert not any("first flush" in note for note in noted), "as any unload of it"
 
 
 @pytest.mark.parametrize(("long_array", "form"), [(True, "longArray"), (False, "ranges")])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -378,3 +381,28 @@ def test_pulsars_addresses_and_password() -> None:
     found = migrating.pulsar_settings(ours, conf, None)
     assert (found.zookeeper, found.password) == ("q:3/chroot", "theirs")
     assert migrating.pulsar_settings(ours, {}, None).password == "", "Pulsar's default, not ours"
+
+
+async def test_a_report_that_nobody_reads_ends_the_run_as_a_broken_pipe(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`| head`: click ends such a run with 1 and no message; a group of errors would be reported as a bug."""
+    await world.topic(TOPIC)
+    for n in range(9):
+        await world.in_znode(state(), ref=PulsarCursorRef(TOPIC, f"s{n}"))
+    importing = await world.importing()
+    read, write = os.pipe()
+    os.close(read)
+    nobody = os.fdopen(write, "w", buffering=1)
+    monkeypatch.setattr("sys.stdout", nobody)
+    with pytest.raises(BrokenPipeError) as raised:
+        await import_all(importing, Selection.everything(), Reporter(Bar("test", 0), None, as_json=True), jobs=2)
+    assert raised.value.errno == errno.EPIPE
+    with suppress(BrokenPipeError):
+        nobody.close()
+
+
+async def test_names_on_the_screen_are_one_line(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    await world.topic(TOPIC)
+    await world.in_znode(state(), ref=PulsarCursorRef(TOPIC, "two\nlines\x1b[31m"))
+    reporter = Reporter(Bar("test", 0), None, as_json=False)
+    await import_all(await world.importing(), Selection.everything(), reporter, jobs=2)
+    assert f"imported  {TOPIC}|two\\x0alines\\x1b[31m: mark-delete" in capsys.readouterr().out
