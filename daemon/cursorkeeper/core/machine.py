@@ -198,11 +198,12 @@ class CursorMachine:
             self.move(rolling.live_state(self))
             self._tell_paused("")
             return
+        if self.unfit is not None:
+            self.waiting_for = self.unfit.why.reason  # with the numbers of now, whatever else was waited for meanwhile
         if stuck_for != self.paused_for:
             self.paused_for = stuck_for
             self.move(State.NOT_PERSISTABLE)
             if self.unfit is not None:
-                self.waiting_for = self.unfit.why.reason
                 self._tell_paused(self.unfit.why.reason if self.limits.pause_at_limit else "")
             else:
                 self._tell_paused(self.writer.trouble or self.waiting_for or "acks are not durable yet")

@@ -148,7 +148,7 @@ def take(m: CursorMachine) -> None:
         _hold_back(m, taken)
         return
     if m.unfit is not None:
-        m.unfit, m.fits_since_s = None, m.now
+        m.unfit, m.fits_since_s, m.waiting_for = None, m.now, ""
     if taken.truncated is not None:
         _note_truncation(m, taken.truncated)
         if m.note_awaited:

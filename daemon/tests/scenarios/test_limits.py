@@ -110,6 +110,19 @@ def test_r11_without_the_pause_setting_the_state_says_it_and_the_source_is_left_
     assert a.durable == a.seq and a.state is State.READY and not pauses(a) and not a.did(fx.Resume)
 
 
+def test_what_a_cursor_at_a_limit_waits_for_is_said_as_long_as_it_waits() -> None:
+    """Also after a footer write that has nothing to do with it, and with the numbers of now."""
+    _, a = at_the_limit()
+    a.seq += 1
+    a.step(ev.SetProperties(1, a.seq, 1, {"owner": "billing"}))
+    a.ack(8)
+    a.go()
+    assert a.state is State.NOT_PERSISTABLE and "4 ranges" in a.machine.waiting_for
+    a.ack(3, 5, 7)
+    a.go()
+    assert a.durable == a.seq and a.machine.waiting_for == ""
+
+
 def test_r11_the_size_it_looks_at_is_cached_at_each_flush() -> None:
     """PIP-299's cursorMetadataSizeInMemoryBytes: not real time."""
     bench = whole_bench()

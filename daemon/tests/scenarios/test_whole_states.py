@@ -236,6 +236,19 @@ def test_a_state_that_was_half_sent_is_taken_again_in_the_next_ledger_from_its_b
     bench.ask()
 
 
+def test_a_close_waits_for_the_rest_of_a_state() -> None:
+    bench = whole_bench(Limits(appends_in_flight_max=2, inline_state_max_bytes=0))
+    a = flushed(bench.opened("A"), 1, 10 * FAR)
+    [ledger], state = bench.chain, len(raw(a))
+    a.ack(2)
+    a.do(a.hold(fx.Append))
+    a.step(ev.Close())
+    a.go()
+    assert a.state is State.CLOSED and a.durable == a.seq
+    assert bench.chain == [ledger] and len(bench.ledgers[ledger].entries) == 2 * state, "no ledger more than it needs"
+    bench.ask()
+
+
 def test_the_second_state_waits_until_the_first_has_left_and_the_newest_wins() -> None:
     bench = whole_bench(Limits(appends_in_flight_max=2, whole_state_interval_ms=1))
     a = flushed(bench.opened("A"), 1, FAR)
@@ -401,8 +414,11 @@ def test_a_reset_is_one_footer_write_at_the_target() -> None:
     bench = whole_bench()
     a = flushed(bench.owner("A").open(cursor_properties={"a": "b"}), 1, FAR)
     bench.new_generation()
+    written = len(a.did(fx.WriteFooter))
     a.reset(Position(DATA, 3))
     a.go()
+    [reset] = a.did(fx.WriteFooter)[written:]
+    assert reset.footer.cursor_properties is not None, "nothing else holds them"
     assert a.resets and bench.footer.generation == 2
     assert bench.footer.base == EmptyBase(Position(DATA, 3)) and not bench.chain
     flushed(a, 7)
