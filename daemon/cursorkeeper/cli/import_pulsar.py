@@ -125,7 +125,15 @@ class Importing:
     async def _make(self, cursor: PulsarCursor, state: AckState, plan: Plan) -> int:
         """The epoch. Raises CommandError."""
         source = PulsarSource(cursor)
-        done = await make_cursor(self.ports, self.settings, source, _Quiet(self.bar), kind=KIND, replace=plan in (Plan.REDO, Plan.REPLACE))
+        again = plan in (Plan.REDO, Plan.REPLACE)
+        try:
+            done = await make_cursor(self.ports, self.settings, source, _Quiet(self.bar), kind=KIND, replace=again)
+        except CommandError as e:
+            footer = await footer_of(self.ports, source.name)
+            if footer is None or f"/{KIND}/" not in footer.writer or footer.writer.startswith(f"{self.settings.identity}/"):
+                raise
+            remedy = "let one of the two runs finish, and run this again: what is the same is left alone"
+            raise Exists(f"another import makes it at the same time ({footer.writer})", remedy, NO) from e
         wrong = difference(state, await self._ours(source.name))
         if wrong:
             raise CommandError(f"what was made is not what was read: {wrong}", "keep both and report this", NO)

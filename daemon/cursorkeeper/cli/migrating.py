@@ -256,10 +256,14 @@ async def _run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outco
 def journal_of(
     resume: Path | None, command: str, selection: Selection, target: Mapping[str, Any], *, dry_run: bool
 ) -> Iterator[Journal | None]:
-    """The given one, or a new one in this folder; None for a dry run, or a lone cursor without one. Raises CommandError."""
+    """The given one, or a new one in this folder; None for a dry run, or a lone cursor without one. Raises CommandError.
+
+    A new one is named at once, on standard error: a run that is interrupted has no last line that could.
+    """
     if dry_run or (resume is None and selection.topic and selection.subscription):
         yield None
         return
+    is_new = resume is None
     if resume is None:
         resume = Path(f"cursorkeeper-{command}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.jsonl")
     try:
@@ -267,4 +271,6 @@ def journal_of(
     except JournalError as e:
         raise CommandError(str(e), "give the journal that the interrupted run named, or none", USAGE) from None
     with closing(journal):
+        if is_new:
+            typer.echo(f"journal: {resume}; if this is interrupted, go on with --resume {resume}", err=True)
         yield journal

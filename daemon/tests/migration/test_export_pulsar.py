@@ -29,7 +29,7 @@ from cursorkeeper.migration.target import Target, plan_write
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
+from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -388,6 +388,20 @@ async def test_acks_of_ledgers_that_were_trimmed_are_left_out_and_told(world: Pu
 
 
 # ---- crashes and journals
+
+
+@pytest.mark.parametrize("operation", ["create", "set"])
+@pytest.mark.parametrize("fault", [UnknownDone(), UnknownNotDone()])
+async def test_an_answer_that_was_lost_is_read_back(world: PulsarWorld, operation: str, fault: UnknownDone | UnknownNotDone) -> None:
+    """Done all the same: taken for somebody else's write, the ledger that the znode names by now would be deleted."""
+    await ours(world)
+    if operation == "set":
+        await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, -1))))
+    world.zookeeper.faults.next(operation, fault, REF.path)
+    outcome = await exported(world, replace=True)
+    assert outcome.ok and outcome.numbers["ledger"] in world.bookkeeper.ledgers, outcome
+    assert cursor_info.decode(await world.znode(REF.path) or b"").cursors_ledger == outcome.numbers["ledger"]
+    assert (await exported(world)).status == "already there"
 
 
 async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(world: PulsarWorld, tmp_path: Path) -> None:

@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 from cursorkeeper.cli import export, migrating
 from cursorkeeper.cli.cursor_making import Making, is_left_over
-from cursorkeeper.cli.import_pulsar import Importing, import_all
+from cursorkeeper.cli.import_pulsar import KIND, Importing, Plan, import_all
 from cursorkeeper.cli.migrating import Outcome, Reporter
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.cli.pulsar_source import PulsarSource
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
+from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
@@ -406,3 +408,36 @@ async def test_names_on_the_screen_are_one_line(world: PulsarWorld, capsys: pyte
     reporter = Reporter(Bar("test", 0), None, as_json=False)
     await import_all(await world.importing(), Selection.everything(), reporter, jobs=2)
     assert f"imported  {TOPIC}|two\\x0alines\\x1b[31m: mark-delete" in capsys.readouterr().out
+
+
+def test_a_new_journal_is_named_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with migrating.journal_of(None, "import-pulsar", Selection.everything(), {}, dry_run=False) as journal:
+        assert journal is not None
+        said = capsys.readouterr()
+        assert f"--resume {journal.path}" in said.err and said.out == "" and journal.path.exists()
+    with migrating.journal_of(journal.path, "import-pulsar", Selection.everything(), {}, dry_run=False):
+        assert capsys.readouterr().err == ""
+
+
+async def test_two_imports_at_the_same_time(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one was quicker, after this one had looked: named as that, and not with the remedies of other commands."""
+    await world.in_znode(state())
+    other = f"{NATIVE.identity}9/{KIND}"
+    look = Importing._plan
+
+    async def slower(self: Importing, name: CursorName, ours: AckState) -> Plan:
+        plan = await look(self, name, ours)
+        keeper = await world.keeper(other)
+        await Making(keeper, self.ports, PulsarSource(await read_cursor(self.pulsar, REF)), world.bar, 20.0).run(replace=False)
+        return plan
+
+    monkeypatch.setattr(Importing, "_plan", slower)
+    outcome = await imported(world)
+    assert outcome.status == "refused" and outcome.problem is not None
+    assert f"another import makes it at the same time ({other}/" in outcome.problem.message
+    assert "let one of the two runs finish" in outcome.problem.remedy
+    monkeypatch.undo()
+    assert (await imported(world)).status == "already there"
