@@ -163,6 +163,8 @@ def backstop_at_s(m: CursorMachine) -> float | None:
     """When the inline backstop may be written: acks have waited long enough, and not for ZooKeeper."""
     if m.commit.outstanding is not None or m.inline_refused or whole_states.is_stuck(m):
         return None
+    if m.unfit is not None and m.writer.is_usable:
+        return None  # BookKeeper is there: the next flush tells whether the state fits now
     oldest = m.progress.oldest_unconfirmed_s
     if oldest is None:
         return None

@@ -123,6 +123,16 @@ def test_what_a_cursor_at_a_limit_waits_for_is_said_as_long_as_it_waits() -> Non
     assert a.durable == a.seq and a.machine.waiting_for == ""
 
 
+def test_acks_that_waited_at_a_limit_do_not_count_as_kept_from_bookkeeper_when_it_fits_again() -> None:
+    """They are old by then; a source that may go on must not hear of another reason to wait."""
+    _, a = at_the_limit()
+    a.bench.now += 600.0
+    a.ack(3, 5)
+    a.hold(fx.Append)
+    assert a.durable == 1 and a.machine.unfit is None
+    assert len(pauses(a)) == 1 and len(a.did(fx.Resume)) == 1 and not a.machine.counters.inline_backstops
+
+
 def test_r11_the_size_it_looks_at_is_cached_at_each_flush() -> None:
     """PIP-299's cursorMetadataSizeInMemoryBytes: not real time."""
     bench = whole_bench()
