@@ -34,6 +34,13 @@ from daemon.tests.simulator import simulator
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 SEEDS = range(1, 401)
+LATE = {
+    "rule_6_a_missing_ledger_is_damage_at_once": 140,
+    "whole_a_native_owner_forgets_what_only_the_footer_held": 295,
+    "whole_a_handle_at_a_limit_gets_what_is_not_durable": 59,
+    "whole_an_unfinished_tail_counts_as_damage": 45,
+}
+"""Where the search begins, for those that few seeds notice: the first that did, the last time. All seeds are tried all the same."""
 """Most are caught within ten; the rarest by one seed of fifty."""
 Patch = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Patch] = {}
@@ -386,9 +393,9 @@ def whole_a_layout_is_known_that_was_never_told(patch: pytest.MonkeyPatch) -> No
     patch.setattr(AckState, "settle", settle)
 
 
-def first_caught(formats: str) -> tuple[int, str] | None:
-    """The first seed that fails, and how."""
-    for seed in SEEDS:
+def first_caught(formats: str, begin: int) -> tuple[int, str] | None:
+    """The first seed that fails from `begin` on, or before it, and how."""
+    for seed in [*range(begin, SEEDS.stop), *range(SEEDS.start, begin)]:
         outcome = simulator.run(seed, formats=formats)
         if seed % 10 == 0:
             gc.collect()
@@ -400,6 +407,6 @@ def first_caught(formats: str) -> tuple[int, str] | None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    found = first_caught(FORMATS.get(name, "native"))
+    found = first_caught(FORMATS.get(name, "native"), LATE.get(name, SEEDS.start))
     assert found is not None, f"{name} survives seeds {SEEDS.start} to {SEEDS.stop - 1}"
     print(f"{name}: seed {found[0]}: {found[1][:150]}")
