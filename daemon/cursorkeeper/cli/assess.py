@@ -188,7 +188,13 @@ def assess(
     config: options.Config = None,
     broker_conf: Annotated[
         Path | None,
-        typer.Option(help="Pulsar's broker.conf: its ZooKeeper, password, limits.", metavar="FILE", rich_help_panel=_PULSAR),
+        typer.Option(
+            "--broker-conf",
+            "--pulsar-broker-conf",
+            help="Pulsar's broker.conf: its ZooKeeper, password, limits.",
+            metavar="FILE",
+            rich_help_panel=_PULSAR,
+        ),
     ] = None,
     pulsar_version: Annotated[
         str, typer.Option(help="Whose defaults apply where broker.conf says nothing.", rich_help_panel=_PULSAR)
