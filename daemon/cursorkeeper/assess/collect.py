@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from cursorkeeper.assess.internals import InternalsError, TopicInternals
 from cursorkeeper.assess.judge import Layout, Stored, judge
 from cursorkeeper.assess.memory import Memory, Told
-from cursorkeeper.assess.settings import PulsarSettings
 from cursorkeeper.assess.totals import Row
 from cursorkeeper.core.values import LayoutState, Stamp
 from cursorkeeper.format.pulsar.names import encode_name
@@ -26,6 +25,7 @@ from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper.sizes.native import snapshot_records
 
 NOT_IN_ZOOKEEPER = "the broker has it, ZooKeeper has not: a reader without a durable subscription, or it was just made or deleted"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from html import escape
 
 from cursorkeeper.assess import words
-from cursorkeeper.assess.model import Reason
-from cursorkeeper.assess.settings import PulsarSettings
 from cursorkeeper.assess.totals import Row, Totals
+from cursorkeeper.pulsar_broker.model import Reason
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 
 COLOURS = {
     Reason.ENTRY_CAP: "#c0392b", Reason.RANGE_CAP: "#d35400", Reason.BATCH_CAP: "#8e44ad", Reason.FRAME: "#7b241c",

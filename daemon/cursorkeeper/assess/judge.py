@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cursorkeeper.assess.model import Acked, Kept, KeptForm, Reason, count, range_count, what_pulsar_keeps
-from cursorkeeper.assess.settings import PulsarSettings
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
+from cursorkeeper.pulsar_broker.model import Acked, Kept, KeptForm, Reason, count, range_count, what_pulsar_keeps
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from pyroaring import BitMap
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cursorkeeper.assess.judge import Verdict
-from cursorkeeper.assess.model import Reason
+from cursorkeeper.pulsar_broker.model import Reason
 
 ERRORS_KEPT = 50
 

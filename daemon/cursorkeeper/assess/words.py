@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cursorkeeper.assess.judge import Verdict
-from cursorkeeper.assess.model import KeptForm, Reason
-from cursorkeeper.assess.settings import PulsarSettings
 from cursorkeeper.assess.totals import Totals
+from cursorkeeper.pulsar_broker.model import KeptForm, Reason
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 
 SHORT = {
     Reason.ENTRY_CAP: "cap of the long array",

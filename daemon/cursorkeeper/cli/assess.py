@@ -19,14 +19,14 @@ from cursorkeeper.assess import html, words
 from cursorkeeper.assess.collect import Assessment
 from cursorkeeper.assess.internals import InternalsError
 from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved
-from cursorkeeper.assess.model import Reason
-from cursorkeeper.assess.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
 from cursorkeeper.assess.totals import Totals
 from cursorkeeper.cli import connect, migrating, options
 from cursorkeeper.cli.output import Bar, console, json_line, printable, table
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.pulsar_broker.model import Reason
+from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
 
 _MEMORY = "What is acked in the brokers' memory"

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
-from cursorkeeper.assess.model import count, range_count
-from cursorkeeper.assess.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
 from cursorkeeper.cli import connect, export, migrating, options
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.cursor_making import is_left_over
@@ -39,6 +37,8 @@ from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
 from cursorkeeper.migration.writing import Writer, Written
+from cursorkeeper.pulsar_broker.model import count, range_count
+from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
 

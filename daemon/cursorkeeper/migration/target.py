@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cursorkeeper.assess.model import ADD_OVERHEAD_BYTES, SET_OVERHEAD_BYTES, Reason, count, range_count, what_pulsar_keeps
-from cursorkeeper.assess.settings import PulsarSettings
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.pulsar_broker.model import ADD_OVERHEAD_BYTES, SET_OVERHEAD_BYTES, Reason, count, range_count, what_pulsar_keeps
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 
 ENTRY_MARGIN_BYTES = 200
 """What a bookie's frame holds beside an entry, and a little more: measured, an entry of the frame less this is taken."""

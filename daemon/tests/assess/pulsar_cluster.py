@@ -6,12 +6,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cursorkeeper.assess.model import Kept, KeptForm
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarPorts
+from cursorkeeper.pulsar_broker.model import Kept, KeptForm
 from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer

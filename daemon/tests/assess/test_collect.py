@@ -16,8 +16,6 @@ import pytest
 from cursorkeeper.assess.collect import NOT_IN_MEMORY, NOT_IN_ZOOKEEPER, Assessment
 from cursorkeeper.assess.internals import InternalsError, TopicInternals
 from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved, saved_name
-from cursorkeeper.assess.model import Reason, what_pulsar_keeps
-from cursorkeeper.assess.settings import of_version
 from cursorkeeper.assess.totals import Row, Totals
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
@@ -25,6 +23,8 @@ from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.migration.cluster import Selection, SkippedPath, nobody
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.pulsar_broker.model import Reason, what_pulsar_keeps
+from cursorkeeper.pulsar_broker.settings import of_version
 from pyroaring import BitMap
 
 from daemon.tests.assess.pulsar_cluster import TOPIC, PulsarCluster, told

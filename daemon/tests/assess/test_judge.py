@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from cursorkeeper.assess import words
 from cursorkeeper.assess.judge import Stored, Verdict, judge, missing
-from cursorkeeper.assess.model import KeptForm, Reason, what_pulsar_keeps
-from cursorkeeper.assess.settings import of_version
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
+from cursorkeeper.pulsar_broker.model import KeptForm, Reason, what_pulsar_keeps
+from cursorkeeper.pulsar_broker.settings import of_version
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cursorkeeper.assess.settings import of_version
 from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec, target_settings
 from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.cli.our_cursors import iter_ours
@@ -26,6 +25,7 @@ from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.target import Target, plan_write
+from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState

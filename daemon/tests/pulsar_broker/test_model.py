@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cursorkeeper.assess.model import Kept, KeptForm, Reason, count, range_count, what_pulsar_keeps
-from cursorkeeper.assess.settings import VERSIONS, PulsarSettings, of_version
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar.values import Compression, PositionInfo
+from cursorkeeper.pulsar_broker.model import Kept, KeptForm, Reason, count, range_count, what_pulsar_keeps
+from cursorkeeper.pulsar_broker.settings import VERSIONS, PulsarSettings, of_version
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
