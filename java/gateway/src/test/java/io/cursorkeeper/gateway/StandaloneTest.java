@@ -61,6 +61,7 @@ class StandaloneTest {
 
   private void start() throws Exception {
     process = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-Xmx192m",
+        "-Djava.io.tmpdir=" + System.getProperty("java.io.tmpdir"),
         "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
         "--add-opens=java.base/java.io=ALL-UNNAMED", "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
         "-cp", System.getProperty("java.class.path"), "io.cursorkeeper.gateway.Main",
