@@ -21,6 +21,7 @@ import io.netty.buffer.ByteBuf;
 /** The open managed ledgers and their cursors, by Pulsar's own names. */
 final class Topics {
     private static final int UNANSWERED_MAX = 500;
+    private static final int SWITCH_MAX_S = 4;
 
     private final Connection connection;
     private final Map<String, ManagedLedgerImpl> open = new HashMap<>();
@@ -43,9 +44,21 @@ final class Topics {
 
     /** Closes the cursors too, in order, as a broker's unload does. */
     JsonNode close(Request request) throws Exception {
-        ledger(request).close();
+        ManagedLedgerImpl ledger = ledger(request);
+        awaitSwitched(ledger);
+        ledger.close();
         open.remove(request.text("ledger"));
         return Json.object();
+    }
+
+    /** Pulsar's close races with a cursor that is switching its ledger (BadVersion): opening a topic may start such a switch. */
+    private static void awaitSwitched(ManagedLedgerImpl ledger) throws InterruptedException {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(SWITCH_MAX_S);
+        for (ManagedCursor cursor : ledger.getCursors()) {
+            while (((ManagedCursorImpl) cursor).getState().equals("SwitchingLedger") && System.nanoTime() < end) {
+                Thread.sleep(5);
+            }
+        }
     }
 
     JsonNode layout(Request request) {
