@@ -19,6 +19,7 @@ EPILOG = (
 )
 LAZY: dict[str, tuple[str, str]] = {
     "run": ("cursorkeeper.cli.run:run", "Run the daemon."),
+    "health": ("cursorkeeper.cli.health:health", "Ask a daemon or a gateway whether it serves."),
     "demo": ("cursorkeeper.demo.command:demo", "Play the bad case on a real stack, with real kills."),
     "ls": ("cursorkeeper.cli.ls:ls", "List every cursor, from ZooKeeper alone."),
     "inspect": ("cursorkeeper.cli.inspect:inspect", "Show a cursor's footer, its ledgers and every record."),

@@ -1,12 +1,14 @@
-"""The options that commands share, and the settings that follow from them."""
+"""The options that commands share, and the settings that follow from them. Loads the settings only for who wants them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from cursorkeeper.settings import Settings, load
+
+if TYPE_CHECKING:
+    from cursorkeeper.settings import Settings
 
 _PANEL = "Where"
 
@@ -37,4 +39,6 @@ def settings_of(
     root: str | None = None,
 ) -> Settings:
     """The daemon's own settings, from the same sources. Raises SettingsError."""
+    from cursorkeeper.settings import load
+
     return load(file=config, broker_conf=broker_conf, flags={"zookeeper": zookeeper, "gateway": gateway, "root": root})

@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass
 
 from cursorkeeper.core.errors import DamageError, RefusedError, TooNewError
-from cursorkeeper.settings import SettingsError
 
 NO, USAGE, AWAY, BUG = 1, 2, 3, 70
 """Exit codes; see `main`."""
@@ -42,9 +41,11 @@ class NotFound(CommandError):
 
 def explain(error: BaseException) -> Problem:
     """The problem that an exception stands for. What is not known here is a bug, and says so."""
+    if isinstance(error, CommandError):
+        return error.problem
+    from cursorkeeper.settings import SettingsError  # not needed above: `health` must start fast
+
     match error:
-        case CommandError():
-            return error.problem
         case SettingsError():
             message, remedy = _split(str(error))
             return Problem(message, remedy or "correct the setting; `cursorkeeper run --help` lists all of them", USAGE)

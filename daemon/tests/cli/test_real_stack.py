@@ -211,3 +211,19 @@ def test_a_daemon_stops_with_its_parent(stack: Standalone, tmp_path: Path) -> No
     finally:
         if running.process.poll() is None:
             running.kill()
+
+
+def test_health_of_the_daemon_and_of_the_gateway(stack: Standalone, daemon: Daemon) -> None:
+    def health(address: str, *arguments: str) -> tuple[int, str]:
+        command = [*PROGRAM, "health", "--address", address, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+        return done.returncode, done.stdout + done.stderr
+
+    assert health(daemon.address) == (0, f"{daemon.address}: SERVING\n")
+    assert health(daemon.address, "--service", "cursorkeeper.acks.v1.AckSink")[0] == 0
+    assert health(stack.gateway) == (0, f"{stack.gateway}: SERVING\n")
+    code, said = health(stack.gateway, "--service", "cursorkeeper.acks.v1.AckSink")
+    assert code == 1 and "SERVICE_UNKNOWN" in said
+    assert daemon.stop() == 0
+    code, said = health(daemon.address)
+    assert code == 3 and "NO_ANSWER" in said

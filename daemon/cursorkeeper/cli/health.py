@@ -1,0 +1,118 @@
+"""`cursorkeeper health`: one question to a daemon or a gateway, by gRPC's own health protocol (grpc.health.v1).
+
+It is a container's health check, asked every few seconds: it loads neither settings nor numpy nor rich, and so reads the
+one variable that it needs, CURSORKEEPER_LISTEN, itself. The limit covers the connection and the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from cursorkeeper.cli import options
+from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
+
+LISTEN_VARIABLE = "CURSORKEEPER_LISTEN"
+DEFAULT_ADDRESS = "127.0.0.1:7650"
+"""The default of the setting `listen`; a test compares."""
+ANY_HOST = ("0.0.0.0", "[::]", "::", "*")
+"""Hosts that a server listens on and nobody can call."""
+TIMEOUT_MAX_S = 600.0
+NO_ANSWER, NO_HEALTH, UNKNOWN_SERVICE = "NO_ANSWER", "NO_HEALTH_SERVICE", "SERVICE_UNKNOWN"
+REMEDIES = {
+    NO_ANSWER: "start it, or name another address with --address; its own log says more",
+    NO_HEALTH: "is this the address of a daemon or a gateway? --address names another one",
+    UNKNOWN_SERVICE: "leave --service out to ask for the whole; gRPC reflection lists the names",
+}
+NOT_SERVING_REMEDY = "it is starting, stopping, or waits for what it needs: its own log says which"
+SILENT = (NO_ANSWER, NO_HEALTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`status`: as grpc.health.v1 names it, or one of the words above. `message`: of the transport, if there was no answer."""
+
+    address: str
+    service: str
+    status: str
+    message: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The line of `--json`."""
+        return {"address": self.address, "service": self.service, "status": self.status, "message": self.message}
+
+    def as_error(self) -> CommandError:
+        """Of an answer that is not SERVING."""
+        what = f"{self.service} at {self.address}" if self.service else self.address
+        said = f": {self.message}" if self.message else ""
+        return CommandError(
+            f"{what}: {self.status}{said}", REMEDIES.get(self.status, NOT_SERVING_REMEDY), AWAY if self.status in SILENT else NO
+        )
+
+
+def ask(address: str, service: str, timeout_s: float) -> Answer:
+    """Blocks for at most `timeout_s`."""
+    import grpc
+    from grpc_health.v1 import health_pb2 as pb
+
+    # a health check asks the machine that it names, whatever proxy the environment knows
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]) as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=pb.HealthCheckRequest.SerializeToString,
+            response_deserializer=pb.HealthCheckResponse.FromString,
+        )
+        try:
+            status = check(pb.HealthCheckRequest(service=service), timeout=timeout_s).status
+        except grpc.RpcError as failed:
+            return Answer(address, service, _status_of(failed.code().name), failed.details() or "")
+    names = pb.HealthCheckResponse.ServingStatus
+    return Answer(address, service, names.Name(status) if status in names.values() else f"STATUS_{status}")
+
+
+def _status_of(code: str) -> str:
+    """A gRPC status code in our words. Whatever is not the health service's own word is no answer."""
+    return {"NOT_FOUND": UNKNOWN_SERVICE, "UNIMPLEMENTED": NO_HEALTH}.get(code, NO_ANSWER)
+
+
+def address_to_ask(given: str | None, listen: str | None) -> str:
+    """Where to ask: as given, else where the daemon of this environment listens. Raises CommandError."""
+    text, source = (given, "--address") if given is not None else (listen, LISTEN_VARIABLE) if listen else (DEFAULT_ADDRESS, "")
+    host, colon, port = (text or "").rpartition(":")
+    if not (host and colon and port.isdecimal() and 0 < int(port) < 65_536):
+        raise CommandError(f"{source} = {text!r} is not an address to ask", "give host:port with --address", USAGE)
+    return f"127.0.0.1:{port}" if host in ANY_HOST else f"{host}:{port}"
+
+
+def health(
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help=f"host:port of a daemon or a gateway (default: ${LISTEN_VARIABLE}, else {DEFAULT_ADDRESS}).",
+            metavar="HOST:PORT",
+            show_default=False,
+        ),
+    ] = None,
+    service: Annotated[
+        str, typer.Option(help="Full name of one gRPC service; left out: the whole.", metavar="NAME", show_default=False)
+    ] = "",
+    timeout_s: Annotated[float, typer.Option(help="Limit of connection and answer together.", min=0.05, max=TIMEOUT_MAX_S)] = 3.0,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Ask a daemon or a gateway whether it serves, by gRPC health (grpc.health.v1).
+
+    Exit codes: 0 SERVING; 1 any other answer, or a service that it does not know; 2 usage; 3 no answer. Of a daemon that
+    listens on every address (0.0.0.0 or [::]) it asks at 127.0.0.1.
+    """
+    answer = ask(address_to_ask(address, os.environ.get(LISTEN_VARIABLE)), service, timeout_s)
+    if as_json:
+        sys.stdout.write(json.dumps(answer.as_json()) + "\n")
+    if answer.status != "SERVING":
+        raise answer.as_error()
+    if not as_json:
+        typer.echo(f"{answer.address}: {answer.status}")
