@@ -1,0 +1,60 @@
+# The daemon's image. Built from the repository's root:
+#
+#     docker build -t cursorkeeper:0.2.0 .
+#
+# Owns: an image that holds Python, the libraries of requirements.lock (every one checked against its hash) and the daemon,
+# and nothing else: no compiler, no pip, no gateway jar. It runs as user 10001, writes nothing to its root file system, and
+# starts no shell. Only what the classic builder understands is used, so that every builder can build it.
+#
+# BASE_IMAGE: any Debian 12 or later; both stages use the same, so that the interpreter's path is the same.
+ARG BASE_IMAGE=debian:bookworm-slim
+
+FROM ${BASE_IMAGE} AS build
+# Debian's standard bundle; named for tools that bring certificates of their own.
+ENV DEBIAN_FRONTEND=noninteractive \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_ROOT_USER_ACTION=ignore
+RUN apt-get update -q \
+ && apt-get install -y -q --no-install-recommends ca-certificates python3 python3-venv \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY requirements.lock requirements-build.lock ./
+RUN python3 -m venv /opt/cursorkeeper \
+ && /opt/cursorkeeper/bin/pip install --quiet --require-hashes -r requirements.lock \
+ && python3 -m venv /opt/build \
+ && /opt/build/bin/pip install --quiet --require-hashes -r requirements-build.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY tools tools
+COPY proto proto
+COPY clients/cursorkeeper_clients clients/cursorkeeper_clients
+COPY daemon/cursorkeeper daemon/cursorkeeper
+# The jar is the gateway's image's. Libraries' own tests and pip are of no use to a daemon; byte code is compiled here, because
+# nothing can be written where it runs.
+RUN CURSORKEEPER_WHEEL_JAR=no /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel . \
+ && /opt/cursorkeeper/bin/pip install --quiet --no-deps --no-index /wheel/*.whl \
+ && /opt/cursorkeeper/bin/pip uninstall --quiet --yes pip setuptools \
+ && find /opt/cursorkeeper/lib -type d -name tests -prune -exec rm -rf {} + \
+ && find /opt/cursorkeeper/lib -name '*.pyi' -delete \
+ && python3 -m compileall -q /opt/cursorkeeper/lib
+
+FROM ${BASE_IMAGE}
+RUN apt-get update -q \
+ && apt-get install -y -q --no-install-recommends python3 \
+ && apt-get clean \
+ && rm -rf /var/lib/apt/lists/* /var/log/* \
+ && useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin cursorkeeper
+COPY --from=build /opt/cursorkeeper /opt/cursorkeeper
+# Settings of an image, not of the software: reachable from outside the container, and patient with neighbours that start later.
+ENV PATH=/opt/cursorkeeper/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    CURSORKEEPER_LISTEN=0.0.0.0:7650 \
+    CURSORKEEPER_METRICS_LISTEN=0.0.0.0:7652 \
+    CURSORKEEPER_START_TIMEOUT_S=120
+USER 10001:10001
+WORKDIR /
+EXPOSE 7650 7652
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["/opt/cursorkeeper/bin/cursorkeeper", "health"]
+ENTRYPOINT ["/opt/cursorkeeper/bin/cursorkeeper"]
+CMD ["run"]
