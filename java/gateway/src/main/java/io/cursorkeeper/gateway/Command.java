@@ -10,7 +10,6 @@ import io.cursorkeeper.gateway.servers.Standalone;
 import io.cursorkeeper.gateway.servers.ZooKeeperNode;
 import io.cursorkeeper.gateway.service.Gateway;
 import io.cursorkeeper.gateway.service.GatewaySettings;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -58,9 +57,10 @@ enum Command {
 
     @Override
     void start(Flags flags, Lifetime lifetime) throws Exception {
-      ZooKeeperNode node = ZooKeeperNode.start(
-          Path.of(flags.text("data-dir")), flags.integer("port", 1, 65_535), flags.integer("tick-ms", 100, 10_000));
+      ZooKeeperNode node = ZooKeeperNode.start(ZooKeeperNode.Settings.of(flags));
       lifetime.add("zookeeper", node::stop);
+      node.onDeath(lifetime::died);
+      node.awaitServing();
       new Ready(word()).with("zookeeper", node.address()).print();
     }
   },

@@ -3,6 +3,7 @@ package io.cursorkeeper.gateway;
 import io.cursorkeeper.gateway.process.Failed;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
+import java.security.Security;
 import java.util.Arrays;
 import java.util.logging.Level;
 import java.util.logging.Logger;
@@ -17,6 +18,9 @@ public final class Main {
   private static final Logger GRPC_LOG = Logger.getLogger("io.grpc");
 
   static {
+    // The JDK keeps a name's address for 30 s and a missing name for 10 s; a restarted container has a new address.
+    Security.setProperty("networkaddress.cache.ttl", "1");
+    Security.setProperty("networkaddress.cache.negative.ttl", "0");
     // Before any class of the servers is loaded: with IPv6 the interface `lo` resolves to an address bookies refuse.
     preset("java.net.preferIPv4Stack", "true");
     preset("io.netty.tryReflectionSetAccessible", "true");

@@ -20,6 +20,7 @@ public final class Lifetime {
 
   private final Deque<Step> steps = new ArrayDeque<>();
   private final CountDownLatch never = new CountDownLatch(1);
+  private volatile boolean stopping;
 
   private record Step(String name, Stop stop) {}
 
@@ -65,7 +66,20 @@ public final class Lifetime {
     never.await();
   }
 
+  /**
+   * Ends the process because what it runs has ended by itself: a server's other threads would keep it alive, of use
+   * to nobody, and no restart policy would see it. Does nothing while the process stops anyway.
+   */
+  public void died(String reason) {
+    if (!stopping) {
+      System.err.println("cursorkeeper-gateway: " + reason);
+      System.err.flush();
+      Runtime.getRuntime().halt(1);
+    }
+  }
+
   private void stop() {
+    stopping = true;
     // Servers in one process stop each other's helpers and complain about it; nothing here can be lost by it.
     Configurator.setLevel("org.apache", Level.OFF);
     Thread cutOff = new Thread(() -> {

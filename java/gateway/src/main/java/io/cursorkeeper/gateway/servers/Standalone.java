@@ -45,8 +45,8 @@ public final class Standalone {
     lock(folder);
     Ports ports = new Ports(folder);
 
-    ZooKeeperNode zooKeeper = ZooKeeperNode.start(
-        folder.resolve("zookeeper"), ports.of("zookeeper", flags.integer("zookeeper-port", 0, 65_535)), TICK_MS);
+    ZooKeeperNode zooKeeper = ZooKeeperNode.start(ZooKeeperNode.Settings.local(
+        folder.resolve("zookeeper"), ports.of("zookeeper", flags.integer("zookeeper-port", 0, 65_535)), TICK_MS));
     lifetime.add("zookeeper", zooKeeper::stop);
     String uri = Cluster.uri(zooKeeper.address());
     if (!Cluster.initialise(uri)) {
