@@ -1,33 +1,15 @@
-"""Random acks of every kind with their truth in plain sets: what was sent, what was confirmed."""
+"""A source of random acks (`cursorkeeper.demo.random_acks`) with its truth in plain sets: what was sent, what was confirmed."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass, field
 
+from cursorkeeper.demo.random_acks import BATCH_SIZE, CLOSED_LEDGERS, LAYOUT, OPEN_LEDGER, OPEN_SPAN, START, Entry, make_batch
 from cursorkeeper_clients.ack_stream.resuming import ResumingSource
 from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
 from cursorkeeper_clients.ack_stream.source import SourceConnection
-from cursorkeeper_clients.ack_stream.values import (
-    AckedIndexes,
-    Acks,
-    CursorState,
-    LayoutItem,
-    LayoutState,
-    LedgerAcks,
-    PartialBatch,
-    Position,
-)
-from pyroaring import BitMap
-
-LEDGERS = {11: 3_000, 14: 1, 15: 0, 20: 5_000}
-OPEN_LEDGER = 33
-OPEN_SPAN = 20_000
-BATCH_SIZE = 40
-LAYOUT = [*(LayoutItem(ledger, LayoutState.CLOSED, n) for ledger, n in LEDGERS.items()), LayoutItem(OPEN_LEDGER, LayoutState.OPEN)]
-
-Entry = tuple[int, int]
+from cursorkeeper_clients.ack_stream.values import CursorState
 
 
 @dataclass
@@ -58,7 +40,7 @@ class Driver:
     """Sends random batches on one cursor."""
 
     def __init__(self, cursor: ResumingCursor, seed: int) -> None:
-        self.cursor, self.truth, self._rng = cursor, Truth(), random.Random(seed)
+        self.cursor, self.truth, self._seed = cursor, Truth(), seed
         cursor.on_durable = self.truth.on_durable
         self._number = 0
 
@@ -68,36 +50,13 @@ class Driver:
             await asyncio.sleep(0.002)
 
     async def _one(self) -> None:
-        rng, ledgers = self._rng, []
-        entries: set[Entry] = set()
-        indexes: dict[Entry, set[int]] = {}
-        for ledger in rng.sample([11, 14, 20, OPEN_LEDGER], rng.randint(1, 3)):
-            span = LEDGERS.get(ledger, OPEN_SPAN)
-            found = {rng.randrange(span) for _ in range(rng.randint(0, 60))} - {7}  # 7 is never acked whole: the mark-delete stays low
-            start = rng.randrange(span)
-            run = range(max(8, start), min(span, start + rng.randint(0, 50)))
-            partials: list[PartialBatch | AckedIndexes] = []
-            for _ in range(rng.randint(0, 4)):
-                entry = rng.randrange(span)
-                if entry == 7:
-                    continue
-                acked = {rng.randrange(BATCH_SIZE) for _ in range(rng.randint(1, 20))}
-                indexes.setdefault((ledger, entry), set()).update(acked)
-                if rng.random() < 0.5:
-                    partials.append(PartialBatch(entry, BATCH_SIZE, BitMap(range(BATCH_SIZE)) - BitMap(acked)))
-                else:
-                    partials.append(AckedIndexes(entry, BATCH_SIZE, tuple((i, i) for i in sorted(acked))))
-            entries |= {(ledger, e) for e in found} | {(ledger, e) for e in run}
-            ranges = [run.start, run.stop - 1] if len(run) else []
-            ledgers.append(LedgerAcks(ledger, sorted(found), ranges, partials))
         self._number += 1
-        properties = {"n": self._number} if rng.random() < 0.2 else None
-        truth = self.truth
-        truth.sent |= entries
-        for key, acked in indexes.items():
+        batch, truth = make_batch(self._seed, self._number), self.truth
+        truth.sent |= batch.entries
+        for key, acked in batch.indexes.items():
             truth.sent_indexes.setdefault(key, set()).update(acked)
-        ticket = await self.cursor.send(Acks(ledgers, properties=properties))
-        truth.waiting[ticket] = (entries, indexes, properties)
+        ticket = await self.cursor.send(batch.acks)
+        truth.waiting[ticket] = (batch.entries, batch.indexes, batch.properties)
         truth.on_durable(self.cursor.durable_ticket)
 
 
@@ -110,7 +69,7 @@ def check(state: CursorState, truth: Truth) -> None:
         extra = {(ledger, e) for e in acked} - may
         assert not extra, f"un-acked entries are acked: {sorted(extra)[:5]}"
     # mark-delete itself claims everything below it
-    below = {(x, e) for x, n in [*LEDGERS.items(), (OPEN_LEDGER, OPEN_SPAN)] for e in range(n) if (x, e) <= state.mark_delete}
+    below = {(x, e) for x, n in [*CLOSED_LEDGERS.items(), (OPEN_LEDGER, OPEN_SPAN)] for e in range(n) if (x, e) <= state.mark_delete}
     assert below <= may, f"mark-delete {state.mark_delete} skips {sorted(below - may)[:5]}"
     for key, confirmed in truth.confirmed_indexes.items():
         if not state.is_acked(*key):
@@ -133,6 +92,6 @@ async def driving(address: str, topic: str, seed: int) -> tuple[ResumingSource, 
     """A source with one cursor, opened."""
     source = ResumingSource.dialling(address)
     await source.start()
-    driver = Driver(source.cursor(topic, "sub", layout=LAYOUT, start=Position(11, -1)), seed)
+    driver = Driver(source.cursor(topic, "sub", layout=LAYOUT, start=START), seed)
     await driver.cursor.wait_opened()
     return source, driver

@@ -1,0 +1,178 @@
+"""A source that never stops: random acks on some cursors at a steady pace, until SIGTERM. The compose demo runs it, and the
+containerised tests, as `python -m cursorkeeper.demo.steady`.
+
+Owns: what it says. With `--ledger` every batch is two JSON lines on standard output, flushed one by one: `sent` before it is
+handed over and `durable` when the keeper confirmed it. Batches are made from seed and number (`random_acks`), so these lines
+are the whole truth about what may and what must be found later, and they outlive a kill of this process. A second life begins
+at batch 1 again: acks are idempotent. Without `--ledger`: one line of totals every few seconds.
+
+SIGTERM: no more batches; everything sent becomes durable, or `--drain-s` passes. Exit 0: all durable. 1: not all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
+from cursorkeeper_clients.ack_stream.errors import AckStreamError
+from cursorkeeper_clients.ack_stream.resuming import ResumingSource
+from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
+from cursorkeeper_clients.ack_stream.settings import SourceSettings
+from cursorkeeper_clients.ack_stream.values import CursorState
+
+SUBSCRIPTION = "steady"
+IN_FLIGHT_MAX = 200
+"""Batches of one cursor that are sent and not confirmed; then it waits, as consumers wait for messages."""
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to send."""
+
+    daemon: str
+    topics: tuple[str, ...]
+    seed: int
+    interval_ms: float
+    moves: bool
+    ledger: bool
+    batches: int
+    """Of each cursor; 0: until SIGTERM."""
+    reset_every: int
+    """After so many batches the cursor is set back to its start and filled again; 0: never."""
+    drain_s: float
+    report_s: float
+
+
+def say(**line: Any) -> None:
+    """One JSON line."""
+    sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+    sys.stdout.flush()
+
+
+class Flow:
+    """One cursor: sends, and says what is sent and what is durable."""
+
+    def __init__(self, plan: Plan, at: int, cursor: ResumingCursor, stop: asyncio.Event) -> None:
+        self.plan, self.at, self.cursor, self._stop = plan, at, cursor, stop
+        self._progress = asyncio.Event()
+        self._said = 0
+        self._paused = ""
+        cursor.on_durable, cursor.on_recovered = self._durable, self._recovered
+
+    async def run(self) -> None:
+        """Until SIGTERM, or the plan's number of batches. Raises AckStreamError if the cursor is refused for good."""
+        rng = random.Random(self.at)
+        number = 0
+        while not self._stop.is_set() and (not self.plan.batches or number < self.plan.batches):
+            number += 1
+            if self.plan.ledger:
+                say(sent=[self.at, number])
+            batch = make_batch(self.plan.seed + self.at, number, moves=self.plan.moves)
+            ticket = await self.cursor.send(batch.acks)
+            assert ticket == number, f"ticket {ticket} of batch {number}"
+            await self._room()
+            if self.plan.reset_every and number % self.plan.reset_every == 0:
+                await self.cursor.wait_durable()
+                await self.cursor.reset(START)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.plan.interval_ms / 1000 * rng.uniform(0.5, 1.5)):
+                    await self._stop.wait()
+
+    async def _room(self) -> None:
+        while self.cursor.last_ticket - self.cursor.durable_ticket >= IN_FLIGHT_MAX and not self._stop.is_set():
+            self._progress.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._progress.wait()
+            if self.cursor.failed is not None:
+                raise self.cursor.failed
+
+    def look(self) -> None:
+        """Say it when the keeper asks to pause, or no longer does."""
+        handle = self.cursor.handle
+        reason = "no connection" if handle is None else str(handle.pause_reason or "paused") if handle.paused else ""
+        if reason != self._paused:
+            self._paused = reason
+            say(paused=[self.at, reason])
+
+    def _durable(self, upto: int) -> None:
+        self._progress.set()
+        if self.plan.ledger and upto > self._said:
+            say(durable=[self.at, upto])
+        self._said = upto
+
+    def _recovered(self, state: CursorState) -> None:
+        say(opened=[self.at, state.epoch, state.generation])
+
+
+async def run(plan: Plan) -> int:
+    """The whole life; returns the exit code."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    settings = SourceSettings(name="steady-source", back_off_max_ms=1_000, open_timeout_s=60, connect_timeout_s=5)
+    async with ResumingSource.dialling(plan.daemon, settings) as source:
+        flows = [
+            Flow(plan, at, source.cursor(topic, SUBSCRIPTION, layout=LAYOUT, start=START), stop) for at, topic in enumerate(plan.topics)
+        ]
+        say(ready="steady", topics=list(plan.topics))
+        reporter = asyncio.create_task(_report(flows, plan))
+        try:
+            await asyncio.gather(*(flow.run() for flow in flows))
+            async with asyncio.timeout(plan.drain_s):
+                await asyncio.gather(*(flow.cursor.wait_durable() for flow in flows))
+        except (AckStreamError, TimeoutError) as e:
+            missing = sum(flow.cursor.last_ticket - flow.cursor.durable_ticket for flow in flows)
+            say(done=False, unconfirmed_batches=missing, problem=str(e) or f"not all durable within {plan.drain_s} s")
+            return 1
+        finally:
+            reporter.cancel()
+        say(done=True, unconfirmed_batches=0)
+    return 0
+
+
+async def _report(flows: list[Flow], plan: Plan) -> None:
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        for flow in flows:
+            flow.look()
+        if plan.report_s and time.monotonic() - began >= plan.report_s:
+            began = time.monotonic()
+            say(sent_batches=sum(f.cursor.last_ticket for f in flows), durable_batches=sum(f.cursor.durable_ticket for f in flows))
+
+
+def main() -> None:
+    """Entry of the process."""
+    parser = argparse.ArgumentParser(description="random acks at a steady pace, until SIGTERM")
+    parser.add_argument("--daemon", required=True, help="host:port of the daemon's ack stream")
+    parser.add_argument("--topic", action="append", required=True, help="one cursor per topic")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--interval-ms", type=float, default=20, help="from one batch of a cursor to the next")
+    parser.add_argument("--moves", action="store_true", help="with a mark-delete that goes forward")
+    parser.add_argument("--ledger", action="store_true", help="say of every batch when it is sent and when it is durable")
+    parser.add_argument("--batches", type=int, default=0, help="of each cursor; 0: until SIGTERM")
+    parser.add_argument("--reset-every", type=int, default=0, help="batches after which a cursor begins again; 0: never")
+    parser.add_argument("--drain-s", type=float, default=60)
+    parser.add_argument("--report-s", type=float, default=0)
+    given = parser.parse_args()
+    plan = Plan(
+        given.daemon, tuple(given.topic), given.seed, given.interval_ms, given.moves, given.ledger,
+        given.batches, given.reset_every, given.drain_s, given.report_s,
+    )  # fmt: skip
+    sys.exit(asyncio.run(run(plan)))
+
+
+if __name__ == "__main__":
+    main()
