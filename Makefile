@@ -9,11 +9,11 @@ JAVA_SOURCES := java/pom.xml $(shell find java/gateway -name '*.java' -o -name '
 INTEROP := .build/interop
 INTEROP_SOURCES := $(shell find java/interop -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.properties' \) -print 2>/dev/null)
 
-.PHONY: help setup jar interop-classes demo test test-fast test-java check bench clean
+.PHONY: help setup jar interop-classes demo test test-containers test-fast test-java check bench clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
-	@echo '  make test-fast (no JVM, under a minute), make check (ruff, mypy), make bench, make clean'
+	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make check (ruff, mypy), make bench, make clean'
 
 $(VENV)/.installed: requirements-dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -63,6 +63,10 @@ test-java:
 test: setup check test-java interop-classes
 	@touch $(JAR)
 	$(PYTEST)
+
+# A Docker that answers, and nothing else; the suite says what to do if there is none.
+test-containers: setup $(JAR)
+	$(PYTEST) testcontainers_tests
 
 bench: setup $(JAR)
 	$(BIN)/python -m bench

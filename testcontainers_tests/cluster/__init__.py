@@ -1,0 +1,1 @@
+"""The system in containers: images, networks, one class per node, the whole stack, faults, and the checker of acks."""

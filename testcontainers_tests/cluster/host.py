@@ -1,0 +1,67 @@
+"""The Docker host: that it answers, what is ours on it, and the sweep of what is left.
+
+Owns: the label that everything of these tests carries. Invariants: only what carries the label of this run is removed, and what
+carries the label of a run whose process is gone (a killed run cannot sweep after itself); nothing else on the host is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from typing import Any
+
+import docker
+import docker.errors
+import pytest
+
+LABEL = "cursorkeeper.test"
+RUN = f"{os.getpid()}-{secrets.token_hex(3)}"
+"""This run: the id of its process, and chance, because ids come again."""
+LABELS = {LABEL: RUN}
+HOW_TO_GET_DOCKER = (
+    "These tests need a Docker daemon (20.10 or newer) that answers to this user. What to do: start Docker Desktop or `dockerd`, "
+    "or set DOCKER_HOST; check with `docker version`; then run `make test-containers` again"
+)
+
+
+def connect() -> docker.DockerClient:
+    """A client of the daemon that DOCKER_HOST or the default socket names. Ends the whole run if none answers."""
+    try:
+        client = docker.from_env(timeout=120)
+        client.ping()
+    except (docker.errors.DockerException, OSError) as e:
+        pytest.exit(f"no Docker: {e}\n{HOW_TO_GET_DOCKER}", returncode=3)
+    return client
+
+
+def sweep(client: docker.DockerClient) -> list[str]:
+    """Remove the containers and networks of this run, and of runs whose process is gone; returns their names."""
+    gone: list[str] = []
+    for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
+        if _is_ours(container.labels):
+            with suppress(docker.errors.NotFound):
+                container.remove(force=True, v=True)
+                gone.append(container.name)
+    for network in client.networks.list(filters={"label": LABEL}):
+        if _is_ours(network.attrs.get("Labels") or {}):
+            with suppress(docker.errors.NotFound):
+                network.remove()
+                gone.append(network.name)
+    return gone
+
+
+def _is_ours(labels: dict[str, Any]) -> bool:
+    run = str(labels.get(LABEL, ""))
+    pid = run.partition("-")[0]
+    return run == RUN or (pid.isdecimal() and not _is_running(int(pid)))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

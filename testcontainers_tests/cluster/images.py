@@ -1,0 +1,61 @@
+"""The images under test, built from this checkout, and the toolbox.
+
+Owns: their names, build arguments and contexts. Invariant: images are kept after the run, so that the next build finds every
+layer; a build is repeated at every run, so that what is tested is what is in the checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker.errors
+from testcontainers.core.image import DockerImage
+
+ROOT = Path(__file__).resolve().parents[2]
+JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
+BASE_IMAGE = os.environ.get("BASE_IMAGE", "debian:bookworm-slim")
+
+
+class ImageError(Exception):
+    """An image cannot be built; the message holds the end of the build's output."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """Names of the images."""
+
+    daemon: str
+    gateway: str
+    node: str
+    toolbox: str
+
+
+def build(tag: str, context: Path, dockerfile: str, target: str | None = None) -> str:
+    """Build one image as `tag`; returns the tag. `dockerfile`: relative to the context. Raises ImageError."""
+    image = DockerImage(
+        path=context, tag=tag, clean_up=False, dockerfile_path=dockerfile, target=target, buildargs={"BASE_IMAGE": BASE_IMAGE}, rm=True
+    )
+    try:
+        image.build()
+    except docker.errors.BuildError as e:
+        tail = "".join(str(line.get("stream", "")) for line in e.build_log)[-3000:]
+        raise ImageError(f"{tag} cannot be built from {dockerfile}: {e}\n{tail}") from e
+    return tag
+
+
+def build_all(suffix: str = "test") -> Images:
+    """Every image, in the order in which they build on each other. Raises ImageError."""
+    if not JAR.is_file():
+        raise ImageError(f"no gateway jar at {JAR}. What to do: make jar (make test-containers does it)")
+    began = time.monotonic()
+    images = Images(
+        daemon=build(f"cursorkeeper:{suffix}", ROOT, "Dockerfile"),
+        gateway=build(f"cursorkeeper-gateway:{suffix}", ROOT, "java/Dockerfile", "gateway"),
+        node=build(f"cursorkeeper-node:{suffix}", ROOT, "java/Dockerfile", "node"),
+        toolbox=build(f"cursorkeeper-toolbox:{suffix}", ROOT / "testcontainers_tests/images", "toolbox.Dockerfile"),
+    )
+    print(f"images built in {time.monotonic() - began:.1f} s")
+    return images

@@ -1,0 +1,177 @@
+"""What runs in the containers: ZooKeeper, bookies, auto-recovery, gateway, daemon, source, proxy and toolbox.
+
+Owns: command lines and ports of each. Does not own: their life (`node`) or who is started when (`stack`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from testcontainers.core.network import Network
+
+from testcontainers_tests.cluster.images import Images
+from testcontainers_tests.cluster.node import Node
+from testcontainers_tests.cluster.truth import Truth
+from testcontainers_tests.cluster.waiting import until
+
+CLIENT_PORT, BOOKIE_PORT = 2181, 3181
+GATEWAY_PORT, GATEWAY_METRICS_PORT = 7651, 7653
+STREAM_PORT, METRICS_PORT = 7650, 7652
+SESSION_MS = 5_000
+"""Of bookies, gateway and daemons: a killed node is forgotten after that."""
+DATA = "/data"
+
+
+class ZooKeeperNode(Node):
+    """A server alone, or member `number` of `members`."""
+
+    def __init__(self, images: Images, network: Network, number: int = 1, members: int = 1) -> None:
+        command = ["zookeeper", "--host", "0.0.0.0", "--data-dir", DATA, "--port", str(CLIENT_PORT), "--tick-ms", "500"]
+        if members > 1:
+            servers = ",".join(f"{n}=zk-{n}:2888:3888" for n in range(1, members + 1))
+            command += ["--server-id", str(number), "--servers", servers]
+        super().__init__(f"zk-{number}", images.node, command, network, ports=[CLIENT_PORT])
+
+    @property
+    def client_address(self) -> str:
+        """host:port for this machine."""
+        return self.address(CLIENT_PORT)
+
+
+class BookieNode(Node):
+    """A bookie whose identity is its name. `tmpfs_bytes`: its data is in memory and that small."""
+
+    def __init__(self, images: Images, network: Network, number: int, uri: str, extra: Sequence[str] = (), tmpfs_bytes: int = 0) -> None:
+        name = f"bookie-{number}"
+        where = ["--data-dir", DATA, "--port", str(BOOKIE_PORT), "--advertised-address", name]
+        command = ["bookie", *where, "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *extra]
+        tmpfs = {DATA: f"size={tmpfs_bytes},uid=10001,gid=10001,mode=0755"} if tmpfs_bytes else {}
+        super().__init__(name, images.node, command, network, tmpfs=tmpfs)
+
+
+class AutoRecoveryNode(Node):
+    """BookKeeper's auditor and replication worker, in a hurry."""
+
+    def __init__(self, images: Images, network: Network, uri: str, *, open_ledger_grace_ms: int = 1_000) -> None:
+        limits = ["--lost-bookie-delay-s", "0", "--open-ledger-grace-ms", str(open_ledger_grace_ms)]
+        command = ["autorecovery", "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *limits]
+        super().__init__("autorecovery", images.node, command, network)
+
+
+class GatewayNode(Node):
+    """A ledger gateway."""
+
+    def __init__(self, images: Images, network: Network, number: int, uri: str, extra: Sequence[str] = (), image: str = "") -> None:
+        command = [
+            "gateway", "--host", "0.0.0.0", "--port", str(GATEWAY_PORT), "--metrics-port", str(GATEWAY_METRICS_PORT),
+            "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *extra,
+        ]  # fmt: skip
+        super().__init__(f"gateway-{number}", image or images.gateway, command, network, ports=[GATEWAY_PORT, GATEWAY_METRICS_PORT])
+
+    @property
+    def client_address(self) -> str:
+        """host:port for this machine."""
+        return self.address(GATEWAY_PORT)
+
+
+class DaemonNode(Node):
+    """A daemon; `settings` by their names in `cursorkeeper.settings`."""
+
+    def __init__(
+        self, images: Images, network: Network, number: int, settings: Mapping[str, object], image: str = "", **docker_arguments: Any
+    ) -> None:
+        env = {f"CURSORKEEPER_{name.upper()}": str(value) for name, value in settings.items()}
+        super().__init__(
+            f"daemon-{number}", image or images.daemon, ["run"], network, env=env, ports=[STREAM_PORT, METRICS_PORT], **docker_arguments
+        )
+
+    @property
+    def client_address(self) -> str:
+        """host:port of its ack stream for this machine."""
+        return self.address(STREAM_PORT)
+
+    def health(self) -> int:
+        """The exit code of the image's own health check."""
+        return self.run("cursorkeeper", "health")[0]
+
+
+class SourceNode(Node):
+    """`cursorkeeper.demo.steady` on topics of its own; what it says is the truth about its acks."""
+
+    def __init__(
+        self, images: Images, network: Network, name: str, daemon: str, topics: Sequence[str], *, seed: int = 1, interval_ms: float = 25,
+        moves: bool = False, drain_s: float = 90, image: str = "",
+    ) -> None:  # fmt: skip
+        self.topics, self.seed, self.moves = tuple(topics), seed, moves
+        command = ["-m", "cursorkeeper.demo.steady", "--ledger", "--daemon", daemon, "--seed", str(seed)]
+        command += ["--interval-ms", str(interval_ms), "--drain-s", str(drain_s), *(["--moves"] if moves else [])]
+        for topic in topics:
+            command += ["--topic", topic]
+        super().__init__(name, image or images.daemon, command, network, entrypoint=["/opt/cursorkeeper/bin/python3"])
+        self._drain_s = drain_s
+
+    def truth(self) -> list[Truth]:
+        """Of each topic, from everything it said in all its lives."""
+        lines = self.json_lines()
+        return [Truth.of(lines, at, self.seed + at, self.moves) for at in range(len(self.topics))]
+
+    def durable_batches(self) -> list[int]:
+        """Of each topic, the newest it said."""
+        found = [0] * len(self.topics)
+        for line in self.json_lines("durable", tail=200):
+            at, number = line["durable"]
+            found[at] = number
+        return found
+
+    async def flows(self, batches: int = 10, limit_s: float = 60.0) -> None:
+        """So many more batches of every cursor become durable: writes succeed."""
+        before = self.durable_batches()
+
+        def look() -> bool:
+            return all(now >= then + batches for now, then in zip(self.durable_batches(), before, strict=True))
+
+        await until(look, f"{self.name}: {batches} more batches of every cursor are durable after {before}", limit_s)
+
+    async def paused_by(self, words: str = "", limit_s: float = 60.0) -> str:
+        """The keeper asks to pause a cursor, with these words in its reason; returns the reason."""
+
+        def look() -> str:
+            reasons = [line["paused"][1] for line in self.json_lines("paused")]
+            return next((r for r in reasons[::-1] if r and r != "no connection" and words in r), "")
+
+        return await until(look, f"{self.name} is asked to pause: {words or 'for any reason'}", limit_s)
+
+    async def finish(self) -> None:
+        """SIGTERM; everything that was sent becomes durable. AssertionError if it does not."""
+        self.docker.kill("SIGTERM")
+
+        def ended() -> bool:
+            return self.status == "exited"
+
+        await until(ended, f"{self.name} has ended", self._drain_s + 30)
+        last = self.json_lines("done", tail=5)
+        assert self.exit_code == 0 and last and last[-1]["done"], f"{self.name} did not drain: {last}\n{self.log_tail(5)}"
+
+
+class ProxyNode(Node):
+    """A TCP proxy named `name` that delays what goes to `target` (host:port), and what comes back."""
+
+    def __init__(self, images: Images, network: Network, name: str, port: int, target: str, delay_ms: int, jitter_ms: int = 0) -> None:
+        command = ["python3", "/toolbox/proxy.py", str(port), target, str(delay_ms), str(jitter_ms)]
+        super().__init__(name, images.toolbox, command, network)
+
+
+class NetworkToolbox(Node):
+    """Lives in another node's network: iptables there. It ends with that network when the node is restarted."""
+
+    def __init__(self, images: Images, node: Node) -> None:
+        super().__init__(
+            f"tools-of-{node.name}", images.toolbox, ["sleep", "600"], None,
+            network_mode=f"container:{node.docker.id}", cap_drop=["ALL"], cap_add=["NET_ADMIN", "NET_RAW"], init=True, read_only=False,
+        )  # fmt: skip
+
+    def iptables(self, *rule: str) -> None:
+        """One change. AssertionError with iptables' own words."""
+        code, output = self.run("iptables", "-w", "5", *rule)
+        assert code == 0, f"iptables {' '.join(rule)} in {self.name}: {output}"

@@ -1,0 +1,196 @@
+"""The whole system on a network of its own: ZooKeeper (one or three), bookies, gateways, daemons, and sources on demand.
+
+Owns: the order of the start, names, settings that make tests quick, the verdict on sources, and the end of everything.
+Invariant: `close` removes every container and the network, whatever state they are in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import docker.errors
+from cursorkeeper_clients.ack_stream.source import SourceConnection
+from cursorkeeper_clients.ack_stream.values import CursorState
+from testcontainers.core.network import Network
+
+from testcontainers_tests.cluster.host import LABELS
+from testcontainers_tests.cluster.images import Images
+from testcontainers_tests.cluster.node import Node
+from testcontainers_tests.cluster.nodes import (
+    CLIENT_PORT,
+    GATEWAY_PORT,
+    SESSION_MS,
+    STREAM_PORT,
+    AutoRecoveryNode,
+    BookieNode,
+    DaemonNode,
+    GatewayNode,
+    ProxyNode,
+    SourceNode,
+    ZooKeeperNode,
+)
+from testcontainers_tests.cluster.truth import Verdict
+from testcontainers_tests.cluster.waiting import until
+
+SETTINGS: Mapping[str, object] = {
+    "zookeeper_session_timeout_ms": SESSION_MS,
+    "bookkeeper_away_ms": 3_000,
+    "retry_max_ms": 1_000,
+    "footer_poll_s": 2,
+    "close_timeout_s": 10,
+    "snapshot_bytes_min": 20_000,
+    "snapshot_interval_min_s": 0.5,
+}
+"""Of every daemon: the product's, with shorter times, and snapshots that come often."""
+_sources = itertools.count(1)
+
+
+class ContainerStack:
+    """See the module. Use `await open_stack(...)` and `close`."""
+
+    def __init__(
+        self, images: Images, *, zookeepers: int = 1, bookies: int = 3, gateways: int = 1, daemons: int = 2,
+        settings: Mapping[str, object] | None = None, bookie_arguments: Sequence[str] = (), bookie_tmpfs_bytes: int = 0,
+        daemon_image: str = "", gateway_image: str = "",
+    ) -> None:  # fmt: skip
+        mtu = {"com.docker.network.driver.mtu": "1450", "com.docker.network.bridge.host_binding_ipv4": "127.0.0.1"}
+        self.images = images
+        self.network = Network(docker_network_kw={"labels": LABELS, "options": mtu})
+        self.network.create()
+        self.zookeepers = [ZooKeeperNode(images, self.network, n, zookeepers) for n in range(1, zookeepers + 1)]
+        servers = [f"{z.name}:{CLIENT_PORT}" for z in self.zookeepers]
+        self.uri = f"zk+hierarchical://{';'.join(servers)}/ledgers"
+        self.zookeeper_address = ",".join(servers)
+        self.bookies = [BookieNode(images, self.network, n, self.uri, bookie_arguments, bookie_tmpfs_bytes) for n in range(1, bookies + 1)]
+        self.gateways = [GatewayNode(images, self.network, n, self.uri, image=gateway_image) for n in range(1, gateways + 1)]
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.daemons = [self.make_daemon(n, image=daemon_image) for n in range(1, daemons + 1)]
+        self.others: list[Node] = []
+        self._sources: list[SourceNode] = []
+
+    # --- parts ---
+
+    @property
+    def zookeeper(self) -> ZooKeeperNode:
+        """The first."""
+        return self.zookeepers[0]
+
+    @property
+    def gateway(self) -> GatewayNode:
+        """The first."""
+        return self.gateways[0]
+
+    @property
+    def daemon(self) -> DaemonNode:
+        """The first, that sources talk to; `daemons[1]` is the one that checks."""
+        return self.daemons[0]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Everything there is."""
+        return [*self.zookeepers, *self.bookies, *self.gateways, *self.daemons, *self.others, *self._sources]
+
+    def make_daemon(
+        self, number: int, *, image: str = "", docker_arguments: Mapping[str, Any] | None = None, **settings: object
+    ) -> DaemonNode:
+        """A daemon, not started; not among `daemons` until it is put there (or among `others`)."""
+        gateway = self.gateways[(number - 1) % len(self.gateways)].name if self.gateways else "gateway-1"
+        where = {"gateway": f"{gateway}:{GATEWAY_PORT}", "zookeeper": self.zookeeper_address}
+        return DaemonNode(self.images, self.network, number, {**where, **self.settings, **settings}, image, **(docker_arguments or {}))
+
+    def make_proxy(self, name: str, target: str, port: int, *, delay_ms: int, jitter_ms: int = 0) -> ProxyNode:
+        """A delaying proxy, not started; removed with the stack."""
+        proxy = ProxyNode(self.images, self.network, name, port, target, delay_ms, jitter_ms)
+        self.others.append(proxy)
+        return proxy
+
+    def make_autorecovery(self, **arguments: Any) -> AutoRecoveryNode:
+        """Auto-recovery, not started; removed with the stack."""
+        node = AutoRecoveryNode(self.images, self.network, self.uri, **arguments)
+        self.others.append(node)
+        return node
+
+    async def source(self, story: str, cursors: int = 3, *, daemon: str = "", flows: int = 10, **arguments: Any) -> SourceNode:
+        """A source on new cursors of daemon-1 (or host:port `daemon`), started; some of its acks are durable already."""
+        number = next(_sources)
+        topics = [f"persistent://containers/{story}/topic-{number}-{c}" for c in range(cursors)]
+        where = daemon or f"{self.daemon.name}:{STREAM_PORT}"
+        source = SourceNode(self.images, self.network, f"source-{number}", where, topics, seed=1_000 * number, **arguments)
+        self._sources.append(source)
+        await asyncio.to_thread(source.start)
+        await source.ready()
+        if flows:
+            await source.flows(flows)
+        return source
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Everything, in order; each is ready before what needs it is started."""
+        await self._start(self.zookeepers)
+        init = Node("init-cluster", self.images.node, ["init-cluster", "--metadata-service-uri", self.uri], self.network)
+        try:
+            await asyncio.to_thread(init.start)
+            assert init.docker.wait(timeout=60)["StatusCode"] == 0, init.log_tail()
+        finally:
+            init.remove()
+        await self._start(self.bookies)
+        await self._start(self.gateways)
+        await self._start(self.daemons)
+
+    async def _start(self, nodes: Sequence[Node]) -> None:
+        await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes))
+        await asyncio.gather(*(node.ready() for node in nodes))
+
+    def close(self) -> None:
+        """Remove everything."""
+        for node in reversed(self.nodes):
+            node.remove()
+        with suppress(docker.errors.APIError):
+            self.network.remove()
+
+    def forget_sources(self) -> None:
+        """Remove the sources; their topics stay."""
+        sources, self._sources = self._sources, []
+        for source in sources:
+            source.remove()
+
+    def log_tails(self) -> str:
+        """The end of every node's log."""
+        return "\n".join(node.log_tail() for node in self.nodes)
+
+    # --- verdicts ---
+
+    async def read(self, topic: str, daemon: DaemonNode | None = None, subscription: str = "steady") -> CursorState:
+        """The state that a new owner finds: daemon-2 claims, fences and reads, however often it takes until all is healed."""
+        where = (daemon or self.daemons[-1]).client_address
+
+        async def look() -> CursorState:
+            async with SourceConnection(where) as session:
+                return await session.open(topic, subscription, create=False, takeover=True).wait_opened()
+
+        return await until(look, f"{topic} opens on {where}", 60)
+
+    async def verdict(self, *sources: SourceNode, daemon: DaemonNode | None = None) -> Verdict:
+        """Every ack of these sources, as a new owner of their cursors finds it."""
+        verdict = Verdict()
+        for source in sources:
+            for topic, truth in zip(source.topics, source.truth(), strict=True):
+                verdict.add(topic, truth, await self.read(topic, daemon))
+        return verdict
+
+
+async def open_stack(images: Images, **arguments: Any) -> ContainerStack:
+    """A started stack; removed again if it does not start, with its logs in the error."""
+    stack = ContainerStack(images, **arguments)
+    try:
+        await stack.start()
+    except BaseException as e:
+        e.add_note(stack.log_tails())
+        await asyncio.to_thread(stack.close)
+        raise
+    return stack

@@ -1,0 +1,106 @@
+"""Fixtures of the containerised suite: Docker, images, stacks, verdicts; logs of every container when a test fails; the sweep.
+
+Owns: what happens before the first and after the last test. Invariant: whatever happens, nothing that carries this run's label is
+left on the host when it ends; what a killed run left is removed when the next one begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from testcontainers_tests.cluster import host, images
+from testcontainers_tests.cluster.images import Images
+from testcontainers_tests.cluster.stack import ContainerStack, open_stack
+from testcontainers_tests.cluster.truth import Verdict
+
+_open: list[ContainerStack] = []
+_verdicts: list[tuple[str, Verdict]] = []
+Opener = Callable[..., ContainerStack]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Docker answers, and is clean of runs that are gone."""
+    if session.config.option.collectonly:
+        return
+    for name in host.sweep(host.connect()):
+        print(f"removed {name}, left by an earlier run")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Nothing stays."""
+    if not session.config.option.collectonly:
+        host.sweep(host.connect())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failed test shows the end of every container's log."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed and _open:
+        report.sections.append(("containers", "\n".join(stack.log_tails() for stack in _open)))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What became of every ack, test by test."""
+    if not _verdicts:
+        return
+    terminalreporter.section("acks")
+    wide = max(len(name) for name, _ in _verdicts)
+    for name, verdict in _verdicts:
+        terminalreporter.write_line(f"{name:{wide}}  {verdict}")
+    lost, phantom = sum(v.confirmed_lost for _, v in _verdicts), sum(v.phantom for _, v in _verdicts)
+    present = sum(v.confirmed_present for _, v in _verdicts)
+    terminalreporter.write_line(f"{'all':{wide}}  {present:,} confirmed and present, {lost} lost, {phantom} phantom")
+
+
+@pytest.fixture(scope="session")
+def built() -> Images:
+    """Every image, of this checkout."""
+    return images.build_all()
+
+
+@pytest.fixture(scope="module")
+def opener(built: Images) -> Iterator[Opener]:
+    """Starts stacks; they are removed at the end of the module."""
+    mine: list[ContainerStack] = []
+
+    def start(**arguments: Any) -> ContainerStack:
+        stack = asyncio.run(open_stack(built, **arguments))
+        mine.append(stack)
+        _open.append(stack)
+        return stack
+
+    yield start
+    for stack in mine:
+        _open.remove(stack)
+        stack.close()
+
+
+@pytest.fixture(scope="module")
+def shared_stack(opener: Opener) -> ContainerStack:
+    """One ZooKeeper, three bookies, a gateway, two daemons, for all tests of a module; each test leaves it whole."""
+    return opener()
+
+
+@pytest.fixture
+def stack(shared_stack: ContainerStack) -> Iterator[ContainerStack]:
+    """The module's stack; the sources of a test go with it."""
+    yield shared_stack
+    shared_stack.forget_sources()
+
+
+@pytest.fixture
+def accept(request: pytest.FixtureRequest) -> Callable[[Verdict], None]:
+    """Takes a verdict: counted in the summary, and it must be good."""
+
+    def take(verdict: Verdict) -> None:
+        _verdicts.append((request.node.name, verdict))
+        print(verdict)
+        assert verdict.is_good, f"{verdict}\n" + "\n".join(verdict.examples)
+
+    return take
