@@ -43,7 +43,7 @@ async def main(port: int, target: str, delay_s: float, jitter_s: float) -> None:
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             other_reader, other_writer = await asyncio.wait_for(asyncio.open_connection(host, int(target_port)), 5)
-        except (OSError, asyncio.TimeoutError):
+        except (TimeoutError, OSError):
             writer.close()
             return
         pumps = [
