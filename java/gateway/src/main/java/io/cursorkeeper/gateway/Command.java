@@ -4,7 +4,9 @@ import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
 import io.cursorkeeper.gateway.process.Lifetime;
 import io.cursorkeeper.gateway.process.Ready;
+import io.cursorkeeper.gateway.servers.AutoRecoveryNode;
 import io.cursorkeeper.gateway.servers.BookieNode;
+import io.cursorkeeper.gateway.servers.BookieSettings;
 import io.cursorkeeper.gateway.servers.Cluster;
 import io.cursorkeeper.gateway.servers.Standalone;
 import io.cursorkeeper.gateway.servers.ZooKeeperNode;
@@ -13,6 +15,7 @@ import io.cursorkeeper.gateway.service.GatewaySettings;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 
 /** The commands of the jar: a word, its flags, and what it starts. Every long-running one prints one ready line. */
@@ -68,26 +71,42 @@ enum Command {
   BOOKIE("bookie") {
     @Override
     List<Flag> ownFlags() {
-      return BookieNode.FLAGS;
+      return BookieSettings.FLAGS;
     }
 
     @Override
     void start(Flags flags, Lifetime lifetime) throws Exception {
-      BookieNode node = BookieNode.start(BookieNode.Settings.of(flags));
+      BookieNode node = BookieNode.start(BookieSettings.of(flags), lifetime::died);
       lifetime.add("bookie", node::stop);
       new Ready(word()).with("bookie", node.address()).print();
+    }
+  },
+
+  AUTORECOVERY("autorecovery") {
+    @Override
+    List<Flag> ownFlags() {
+      return AutoRecoveryNode.FLAGS;
+    }
+
+    @Override
+    void start(Flags flags, Lifetime lifetime) throws Exception {
+      AutoRecoveryNode node = AutoRecoveryNode.start(flags, lifetime::died);
+      lifetime.add("autorecovery", node::stop);
+      new Ready(word()).with("autorecovery", node.identity()).print();
     }
   },
 
   INIT_CLUSTER("init-cluster") {
     @Override
     List<Flag> ownFlags() {
-      return List.of(Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers"));
+      return List.of(Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers"),
+          Flag.number("wait-s", 0, "let ZooKeeper take this long to answer"));
     }
 
     @Override
     void start(Flags flags, Lifetime lifetime) throws Exception {
-      boolean created = Cluster.initialise(flags.text("metadata-service-uri"));
+      boolean created = Cluster.initialise(
+          flags.text("metadata-service-uri"), TimeUnit.SECONDS.toMillis(flags.integer("wait-s", 0, 86_400)));
       new Ready(word()).with("created", created).print();
       System.exit(0);
     }

@@ -65,6 +65,15 @@ public final class Flags {
     throw new IllegalArgumentException("--" + name + " is " + value + ", allowed is " + min + " to " + max);
   }
 
+  /** Whether it is {@code true}; only {@code true} and {@code false} are allowed. */
+  public boolean yes(String name) {
+    String value = text(name).trim();
+    if (!value.equals("true") && !value.equals("false")) {
+      throw new IllegalArgumentException("--" + name + " is " + value + ", allowed is true or false");
+    }
+    return value.equals("true");
+  }
+
   /** A whole number within bounds, both inclusive. */
   public int integer(String name, int min, int max) {
     return (int) number(name, min, max);

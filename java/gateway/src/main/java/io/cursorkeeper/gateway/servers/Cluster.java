@@ -13,12 +13,32 @@ import org.apache.zookeeper.ZooKeeper;
 public final class Cluster {
   private static final int SESSION_MS = 10_000;
   private static final long CONNECT_MAX_MS = 10_000;
+  private static final long RETRY_MS = 500;
 
   private Cluster() {}
 
   /** The URI of a cluster in a ZooKeeper at this address. */
   public static String uri(String zooKeeperAddress) {
     return "zk+hierarchical://" + zooKeeperAddress + "/ledgers";
+  }
+
+  /**
+   * As {@link #initialise(String)}, but ZooKeeper may take up to {@code waitMs} to answer; the last failure is thrown.
+   */
+  public static boolean initialise(String uri, long waitMs) throws Exception {
+    long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
+    while (true) {
+      try {
+        return initialise(uri);
+      } catch (IllegalArgumentException wrongUri) {
+        throw wrongUri;
+      } catch (Exception notYet) {
+        if (System.nanoTime() > until) {
+          throw new IllegalStateException("no cluster could be made at " + uri + "; does ZooKeeper answer?", notYet);
+        }
+      }
+      Thread.sleep(RETRY_MS);
+    }
   }
 
   /** Creates the cluster's nodes. Repeating it is safe: true only for the call that created them. */

@@ -48,17 +48,18 @@ public final class Standalone {
     ZooKeeperNode zooKeeper = ZooKeeperNode.start(ZooKeeperNode.Settings.local(
         folder.resolve("zookeeper"), ports.of("zookeeper", flags.integer("zookeeper-port", 0, 65_535)), TICK_MS));
     lifetime.add("zookeeper", zooKeeper::stop);
+    zooKeeper.onDeath(lifetime::died);
     String uri = Cluster.uri(zooKeeper.address());
     if (!Cluster.initialise(uri)) {
       Cluster.purgeRegistrations(zooKeeper.address());
     }
 
-    List<BookieNode.Settings> wanted = new ArrayList<>();
+    List<BookieSettings> wanted = new ArrayList<>();
     for (int number = 1; number <= bookies; number++) {
-      wanted.add(new BookieNode.Settings(folder.resolve("bookie-" + number), ports.of("bookie-" + number, 0), uri,
+      wanted.add(BookieSettings.local(folder.resolve("bookie-" + number), ports.of("bookie-" + number, 0), uri,
           settings.zooKeeperTimeoutMs()));
     }
-    List<BookieNode> nodes = together(wanted);
+    List<BookieNode> nodes = together(wanted, lifetime);
     lifetime.add("bookies", () -> nodes.parallelStream().forEach(BookieNode::stop));
 
     Gateway gateway = Gateway.start(settings, uri);
@@ -68,14 +69,14 @@ public final class Standalone {
     return ready.with("metadata_service_uri", uri).with("bookies", bookies);
   }
 
-  private static List<BookieNode> together(List<BookieNode.Settings> wanted) throws Exception {
+  private static List<BookieNode> together(List<BookieSettings> wanted, Lifetime lifetime) throws Exception {
     List<CompletableFuture<BookieNode>> starting = new ArrayList<>();
-    for (BookieNode.Settings settings : wanted) {
+    for (BookieSettings settings : wanted) {
       CompletableFuture<BookieNode> started = new CompletableFuture<>();
       starting.add(started);
       new Thread(() -> {
         try {
-          started.complete(BookieNode.start(settings));
+          started.complete(BookieNode.start(settings, lifetime::died));
         } catch (Throwable failure) {
           started.completeExceptionally(failure);
         }

@@ -76,7 +76,7 @@ public final class Gateway {
         .build();
     gauges(service);
     metricsServer = settings.metricsPort() < 0
-        ? null : MetricsServer.start(settings.host(), settings.metricsPort(), metrics);
+        ? null : MetricsServer.start(settings.metricsHost(), settings.metricsPort(), metrics, health);
   }
 
   /** Starts, warms up if there are bookies already, and returns ready. */
@@ -96,7 +96,7 @@ public final class Gateway {
   }
 
   public Optional<String> metricsAddress() {
-    return Optional.ofNullable(metricsServer).map(running -> settings.host() + ":" + running.port());
+    return Optional.ofNullable(metricsServer).map(running -> settings.metricsHost() + ":" + running.port());
   }
 
   /** Takes no more calls, gives what is in flight a moment to be answered, and lets go of the rest. */

@@ -17,6 +17,7 @@ import java.util.List;
 public record GatewaySettings(
     String host,
     int port,
+    String metricsHost,
     int metricsPort,
     int entryBytesMax,
     int messageBytesMax,
@@ -53,7 +54,8 @@ public record GatewaySettings(
   public static final List<Flag> FLAGS = List.of(
       Flag.text("host", "127.0.0.1", "address to bind"),
       Flag.number("port", 0, "0: a free one"),
-      Flag.number("metrics-port", 0, "0: a free one, -1: no metrics"),
+      Flag.text("metrics-host", "", "address to bind for /metrics and /health; empty: --host"),
+      Flag.number("metrics-port", 0, "of /metrics and /health; 0: a free one, -1: none"),
       Flag.number("entry-bytes-max", BOOKIE_FRAME_BYTES - ENVELOPE_BYTES, "larger entries are refused"),
       Flag.number("message-bytes-max", 6 * MIB, "a larger message ends its stream"),
       Flag.number("bookie-frame-bytes-max", PULSAR_FRAME_BYTES, "the bookies' nettyMaxFrameSizeBytes, if raised there"),
@@ -92,6 +94,7 @@ public record GatewaySettings(
     return new GatewaySettings(
         flags.text("host"),
         flags.integer("port", 0, 65_535),
+        flags.text("metrics-host").isEmpty() ? flags.text("host") : flags.text("metrics-host"),
         flags.integer("metrics-port", -1, 65_535),
         flags.integer("entry-bytes-max", 1, 64 * MIB),
         flags.integer("message-bytes-max", 1, 64 * MIB),

@@ -22,7 +22,9 @@ final class Health implements Runnable {
   private final int writableBookiesMin;
   private final Runnable warmUp;
   private boolean warm;
+  private volatile boolean stopped;
   private volatile boolean serving;
+  private volatile String reason = "the gateway starts";
   private volatile boolean connected;
   private volatile int writableBookies;
 
@@ -49,6 +51,11 @@ final class Health implements Runnable {
     return serving;
   }
 
+  /** Empty while serving, else one line for people. */
+  String whyNotServing() {
+    return stopped ? "the gateway stops" : reason;
+  }
+
   /** One look; never throws, because its timer would end with it. */
   @Override
   public void run() {
@@ -61,6 +68,7 @@ final class Health implements Runnable {
 
   /** For good: clients that watch go elsewhere. */
   void stop() {
+    stopped = true;
     manager.enterTerminalState();
   }
 
@@ -89,6 +97,13 @@ final class Health implements Runnable {
       say(able ? ServingStatus.SERVING : ServingStatus.NOT_SERVING);
       serving = able;
     }
+    reason = able ? "" : why();
+  }
+
+  private String why() {
+    return connected
+        ? "writable bookies " + writableBookies + ", needed " + writableBookiesMin + " (--writable-bookies-min)"
+        : "ZooKeeper does not answer";
   }
 
   private void say(ServingStatus status) {

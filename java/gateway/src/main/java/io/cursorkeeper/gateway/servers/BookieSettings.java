@@ -1,0 +1,156 @@
+package io.cursorkeeper.gateway.servers;
+
+import io.cursorkeeper.gateway.process.Flag;
+import io.cursorkeeper.gateway.process.Flags;
+import java.net.InetAddress;
+import java.net.NetworkInterface;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import org.apache.bookkeeper.bookie.SortedLedgerStorage;
+import org.apache.bookkeeper.conf.ServerConfiguration;
+
+/**
+ * What one bookie needs to know, as BookKeeper's configuration: kept small, one thread per pool, small journals and
+ * logs, no statistics, no HTTP, no auto-recovery. It syncs its journal like any bookie.
+ *
+ * @param host address to bind and to be known by, unless there is an advertised one
+ * @param advertisedAddress name to be known by while it listens everywhere; empty: the host
+ */
+public record BookieSettings(
+    Path folder,
+    int port,
+    String host,
+    String advertisedAddress,
+    String metadataServiceUri,
+    int zooKeeperTimeoutMs,
+    int diskUsageThresholdPercent,
+    int diskCheckIntervalMs,
+    int entryLogMib,
+    int journalMib,
+    boolean readOnly) {
+
+  private static final int DISK_USAGE_THRESHOLD_PERCENT = 99;
+  private static final int DISK_CHECK_INTERVAL_MS = 10_000;
+  private static final int ENTRY_LOG_MIB = 128;
+  private static final int JOURNAL_MIB = 64;
+
+  /** Flags of the command. */
+  public static final List<Flag> FLAGS = List.of(
+      Flag.required("data-dir", "folder of the bookie"),
+      Flag.required("port", "port of the bookie; part of its identity"),
+      Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers; more hosts after ;"),
+      Flag.text("host", "127.0.0.1", "address to bind, and identity"),
+      Flag.text("advertised-address", "", "name that is the identity instead; binds all addresses"),
+      Flag.number("zookeeper-timeout-ms", 10_000, "session; a killed bookie stays registered that long"),
+      Flag.number("disk-usage-threshold-percent", DISK_USAGE_THRESHOLD_PERCENT, "fuller: read-only until it is not"),
+      Flag.number("disk-check-interval-ms", DISK_CHECK_INTERVAL_MS, "between looks at the disk"),
+      Flag.number("entry-log-mib", ENTRY_LOG_MIB, "size of one entry log"),
+      Flag.number("journal-mib", JOURNAL_MIB, "size of one journal"),
+      Flag.text("read-only", "false", "true: take no new ledgers and entries"));
+
+  private static final int MIB = 1 << 20;
+  private static final int SKIP_LIST_BYTES = 8 * MIB;
+  /** Room in which a full bookie still writes out what it has taken: both halves of its memory table. */
+  private static final int FLUSH_ROOM_BYTES = 2 * SKIP_LIST_BYTES;
+  private static final int INDEX_ROOM_BYTES = MIB;
+  private static final int WRITE_BUFFER_BYTES = 64 << 10;
+  private static final int INDEX_PAGES = 512;
+  private static final int JOURNAL_STEP_MIB = 4;
+
+  /** The settings of a command line; throws IllegalArgumentException with a message for people. */
+  public static BookieSettings of(Flags flags) {
+    return new BookieSettings(
+        Path.of(flags.text("data-dir")),
+        flags.integer("port", 1, 65_535),
+        flags.text("host"),
+        flags.text("advertised-address"),
+        flags.text("metadata-service-uri"),
+        flags.integer("zookeeper-timeout-ms", 200, 120_000),
+        flags.integer("disk-usage-threshold-percent", 1, 99),
+        flags.integer("disk-check-interval-ms", 10, 3_600_000),
+        flags.integer("entry-log-mib", 1, 1_024),
+        flags.integer("journal-mib", 1, 2_048),
+        flags.yes("read-only"));
+  }
+
+  /** A bookie for this machine alone. */
+  public static BookieSettings local(Path folder, int port, String metadataServiceUri, int zooKeeperTimeoutMs) {
+    return new BookieSettings(folder, port, "127.0.0.1", "", metadataServiceUri, zooKeeperTimeoutMs,
+        DISK_USAGE_THRESHOLD_PERCENT, DISK_CHECK_INTERVAL_MS, ENTRY_LOG_MIB, JOURNAL_MIB, false);
+  }
+
+  public BookieSettings {
+    if (advertisedAddress.isEmpty() && (host.equals("0.0.0.0") || host.equals("::"))) {
+      throw new IllegalArgumentException(
+          "--host " + host + " is no identity: give --advertised-address, the name by which others reach this bookie");
+    }
+  }
+
+  /** HOST:PORT as clients and the cookie know it. */
+  public String identity() {
+    return (advertisedAddress.isEmpty() ? host : advertisedAddress) + ":" + port;
+  }
+
+  ServerConfiguration configuration() throws Exception {
+    ServerConfiguration config = new ServerConfiguration();
+    config.setMetadataServiceUri(metadataServiceUri);
+    config.setZkTimeout(zooKeeperTimeoutMs);
+    config.setForceReadOnlyBookie(readOnly);
+    address(config);
+    disk(config);
+    small(config);
+    return config;
+  }
+
+  private void address(ServerConfiguration config) throws Exception {
+    config.setBookiePort(port);
+    config.setAllowLoopback(true);
+    // Said outright: else a bookie that registers again resolves its own name first, and when that fails it is
+    // silently never registered again.
+    config.setBookieId(identity());
+    if (advertisedAddress.isEmpty()) {
+      config.setAdvertisedAddress(host);
+      NetworkInterface bound = NetworkInterface.getByInetAddress(InetAddress.getByName(host));
+      if (bound == null) {
+        throw new IllegalStateException("--host " + host + " is no address of this machine");
+      }
+      config.setListeningInterface(bound.getName());
+    } else {
+      config.setAdvertisedAddress(advertisedAddress);
+    }
+  }
+
+  private void disk(ServerConfiguration config) throws Exception {
+    config.setJournalDirName(Files.createDirectories(folder.resolve("journal")).toString());
+    config.setLedgerDirNames(new String[] {Files.createDirectories(folder.resolve("ledgers")).toString()});
+    // Above the first a bookie turns read-only; a development disk is often nearly full.
+    config.setDiskUsageThreshold(diskUsageThresholdPercent / 100f);
+    config.setDiskUsageWarnThreshold(Math.max(1, diskUsageThresholdPercent - 1) / 100f);
+    config.setDiskCheckInterval(diskCheckIntervalMs);
+    // Defaults ask for 100 MiB and more, which a small volume never has: its bookie could not even start read-only.
+    config.setMinUsableSizeForEntryLogCreation(FLUSH_ROOM_BYTES);
+    config.setMinUsableSizeForIndexFileCreation(INDEX_ROOM_BYTES);
+    config.setEntryLogSizeLimit((long) entryLogMib * MIB);
+    config.setMaxJournalSizeMB(journalMib);
+    config.setMaxBackupJournals(0);
+    config.setProperty("journalPreAllocSizeMB", Math.min(JOURNAL_STEP_MIB, journalMib));
+  }
+
+  private static void small(ServerConfiguration config) {
+    config.setLedgerStorageClass(SortedLedgerStorage.class.getName());
+    config.setSkipListSizeLimit(SKIP_LIST_BYTES);
+    config.setJournalMaxGroupWaitMSec(0);
+    config.setJournalFlushWhenQueueEmpty(true);
+    config.setWriteBufferBytes(WRITE_BUFFER_BYTES);
+    config.setPageLimit(INDEX_PAGES);
+    config.setServerNumIOThreads(1);
+    config.setNumAddWorkerThreads(1);
+    config.setNumReadWorkerThreads(1);
+    config.setNumHighPriorityWorkerThreads(1);
+    config.setNumLongPollWorkerThreads(0);
+    config.setNumJournalCallbackThreads(1);
+    config.setProperty("enableStatistics", false);
+    config.setHttpServerEnabled(false);
+  }
+}
