@@ -1,7 +1,8 @@
 """The daemon's life: start, serve, drain. Wires clients, keeper, servers and telemetry together; decides nothing.
 
 Ready means: ZooKeeper and the gateway answered, their limits fit ours, and the sink listens. One JSON line on standard
-output says so. SIGTERM and SIGINT drain: no new cursors, last flush of each, footers, exit within `close_timeout_s`.
+output says so; until then `starting` waits, if it may. SIGTERM and SIGINT drain: no new cursors, last flush of each, footers,
+exit within `close_timeout_s`. Before ready they end the start. Nothing is written to a file system.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cursorkeeper.core.limits import KIB
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings, SettingsError
+from cursorkeeper.starting import TRY_S, Patience, StartError, check_serving
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import AckSinkService, SessionFactory, Subscriber, channel_options
 from cursorkeeper.stream.store_service import CursorStoreService
@@ -40,8 +42,10 @@ from grpc_reflection.v1alpha import reflection
 log = structlog.get_logger("cursorkeeper")
 
 
-class StartError(Exception):
-    """The daemon cannot start; the message says why and what to do."""
+__all__ = ["Daemon", "StartError", "gateway_client", "read_token", "run", "zookeeper_client"]
+
+CANCEL_MAX_S = 2.0
+"""How long a start that was told to stop may take to notice."""
 
 
 def gateway_client(settings: Settings, *, role: str = "writer") -> GatewayClient:
@@ -59,12 +63,13 @@ def gateway_client(settings: Settings, *, role: str = "writer") -> GatewayClient
 
 
 def zookeeper_client(settings: Settings) -> ZooKeeperClient:
-    """The client of ZooKeeper."""
+    """The client of ZooKeeper. Where `starting` has patience, one try is short: it is the whole that has the limit."""
     servers, chroot = parse_servers(settings.zookeeper)
     return ZooKeeperClient(
         ZooKeeperSettings(
             servers=servers,
             chroot=chroot or "/",
+            start_timeout_s=TRY_S if settings.start_timeout_s else ZooKeeperSettings().start_timeout_s,
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
             jute_maxbuffer_bytes=settings.zookeeper_jute_maxbuffer_bytes,
         )
@@ -99,7 +104,8 @@ class Daemon:
 
     async def start(self) -> None:
         """Raises StartError or SettingsError."""
-        info = await self._connect()
+        patience = Patience(self.settings.start_timeout_s)
+        info = await self._connect(patience)
         keeper = self.keeper = Keeper(
             self.gateway,
             self.zookeeper,
@@ -113,10 +119,7 @@ class Daemon:
             root=self.settings.root,
             state_writer=self.settings.state_writer(min(info.entry_bytes_max, info.message_bytes_max - 64 * KIB)),
         )
-        try:
-            await keeper.footers.deployment()
-        except zk.ZooKeeperError as e:
-            raise StartError(f"ZooKeeper at {self.settings.zookeeper}: {self.settings.root} cannot be claimed: {e}. {e.hint}") from e
+        await patience.until("ZooKeeper", self.settings.zookeeper, lambda: self._claim_root(keeper))
         self.telemetry.watch(keeper)
         await keeper.start()
         pool = CreditPool(self.settings.credit_bytes, self.settings.daemon_credit_bytes)
@@ -135,23 +138,39 @@ class Daemon:
             self._tasks.append(asyncio.create_task(self._collect_garbage(keeper)))
         self._start_metrics()
 
-    async def _connect(self) -> GatewayInfo:
-        try:
-            await self.gateway.start()
-            info = await self.gateway.describe()
-        except bk.GatewayError as e:
-            raise StartError(f"the gateway at {self.settings.gateway} does not answer: {e}") from e
+    async def _connect(self, patience: Patience) -> GatewayInfo:
+        # ZooKeeper first: without it the gateway cannot serve, and what is missing should be called by its name.
+        await patience.until("ZooKeeper", self.settings.zookeeper, self._reach_zookeeper)
+        info = await patience.until("the gateway", self.settings.gateway, self._reach_gateway)
         self.settings.check_gateway(info.entry_bytes_max, info.message_bytes_max)
         if info.writable_bookies < self.settings.ack_quorum:
             log.warning("too few bookies", writable=info.writable_bookies, ack_quorum=self.settings.ack_quorum)
         elif info.writable_bookies < self.settings.ensemble:
             log.warning("fewer bookies than the ensemble", writable=info.writable_bookies, ensemble=self.settings.ensemble)
+        return info
+
+    async def _reach_zookeeper(self) -> None:
         try:
             await self.zookeeper.start()
-            await self.zookeeper.ensure_path(self.settings.root)
         except zk.ZooKeeperError as e:
-            raise StartError(f"ZooKeeper at {self.settings.zookeeper} does not answer: {e}. {e.hint}") from e
-        return info
+            raise _zookeeper_missing(e, f"ZooKeeper at {self.settings.zookeeper} does not answer") from e
+
+    async def _reach_gateway(self) -> GatewayInfo:
+        if self.settings.start_timeout_s:
+            await check_serving(self.settings.gateway)
+        try:
+            await self.gateway.start()
+            return await self.gateway.describe()
+        except bk.GatewayError as e:
+            passing = isinstance(e, bk.GatewayRetry)
+            raise StartError(f"the gateway at {self.settings.gateway} does not answer: {e}", passing=passing) from e
+
+    async def _claim_root(self, keeper: Keeper) -> None:
+        try:
+            await self.zookeeper.ensure_path(self.settings.root)
+            await keeper.footers.deployment()
+        except zk.ZooKeeperError as e:
+            raise _zookeeper_missing(e, f"ZooKeeper at {self.settings.zookeeper}: {self.settings.root} cannot be claimed") from e
 
     async def _serve(self, keeper: Keeper, sessions: SessionFactory) -> None:
         server = self._server = grpc.aio.server(options=channel_options(self.settings.ack_message_bytes_max, server=True))
@@ -175,7 +194,7 @@ class Daemon:
             return
         host, _, port = self.settings.metrics_listen.rpartition(":")
         try:
-            bound, self._stop_metrics = self.telemetry.serve(host, int(port))
+            bound, self._stop_metrics = self.telemetry.serve(host.strip("[]"), int(port))
         except OSError as e:
             raise StartError(f"cannot serve metrics on {self.settings.metrics_listen}: {e.strerror or e}; use --metrics-listen") from e
         self.metrics_address = f"{host}:{bound}"
@@ -207,20 +226,28 @@ class Daemon:
         return left
 
 
+def _zookeeper_missing(error: zk.ZooKeeperError, what: str) -> StartError:
+    return StartError(f"{what}: {error}. What to do: {error.hint}", passing=error.kind in (zk.Kind.UNKNOWN, zk.Kind.NOT_DONE))
+
+
 async def run(settings: Settings, *, parent_pid: int = 0) -> int:
     """The whole life; returns the exit code. `parent_pid`: stop when that process is gone (0: never)."""
-    daemon = Daemon(settings)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    daemon = Daemon(settings)
     watcher = asyncio.create_task(_watch_parent(parent_pid, stopping)) if parent_pid else None
     try:
-        await daemon.start()
+        is_ready = await _start(daemon, stopping)
     except (StartError, SettingsError):
         with contextlib.suppress(Exception):
             await daemon.stop()
         raise
+    if not is_ready:
+        log.info("stopped before it was ready")
+        await daemon.stop()
+        return 0
     ready = {"ready": "cursorkeeper", "listen": daemon.address, "metrics": daemon.metrics_address, "pid": os.getpid()}
     print(msgspec.json.encode(ready).decode(), flush=True)
     log.info("ready", listen=daemon.address, gateway=settings.gateway, zookeeper=settings.zookeeper)
@@ -234,6 +261,24 @@ async def run(settings: Settings, *, parent_pid: int = 0) -> int:
         return 1
     log.info("stopped")
     return 0
+
+
+async def _start(daemon: Daemon, stopping: asyncio.Event) -> bool:
+    """Whether it is ready; False: it was told to stop before. Raises what `Daemon.start` raises."""
+    start, told = asyncio.create_task(daemon.start()), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({start, told}, return_when=asyncio.FIRST_COMPLETED)
+        if start.done():
+            start.result()
+            return True
+        return False
+    finally:
+        told.cancel()
+        if not start.done():
+            start.cancel()
+            await asyncio.wait({start}, timeout=CANCEL_MAX_S)
+            if start.done() and not start.cancelled():
+                start.exception()  # what it failed of no longer matters
 
 
 async def _watch_parent(pid: int, stopping: asyncio.Event) -> None:

@@ -58,7 +58,8 @@ class GatewayClient:
         return self._instance
 
     async def start(self) -> None:
-        self._channel, self._stub = open_channel(self._settings)
+        if self._channel is None:  # a start that failed may be repeated
+            self._channel, self._stub = open_channel(self._settings)
         info = await self._describe(self._settings.start_timeout_s, wait_for_ready=True)
         needed = max(self._settings.append_batch_bytes_max, info.entry_bytes_max) + ENVELOPE_BYTES
         if needed > info.message_bytes_max:
@@ -67,7 +68,7 @@ class GatewayClient:
         if info.entry_bytes_max + ENVELOPE_BYTES > self._settings.receive_bytes_max:
             text = f"an entry of {info.entry_bytes_max} bytes does not fit receive_bytes_max {self._settings.receive_bytes_max}: raise it"
             raise GatewayRefused("LIMITS", Outcome.NOT_DONE, message=text)
-        stub, metadata = self._stub, self._metadata
+        stub, metadata = self._service, self._metadata
         self._appends = AppendStream(self._settings, self._queue, self.describe, lambda: stub.Append(metadata=metadata), self._rng)
 
     async def close(self) -> None:

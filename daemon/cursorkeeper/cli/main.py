@@ -7,6 +7,8 @@ the gateway or a port is not to be had; 70 a bug.
 
 from __future__ import annotations
 
+import signal
+import sys
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -101,6 +103,9 @@ for _name, (_where, _line) in LAZY.items():
 
 def main() -> None:
     """Entry point of the distribution."""
+    if sys.argv[1:2] == ["run"]:
+        # Told to stop while its modules load, a daemon has stopped. As process 1 of a container it would not hear it otherwise.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     app(prog_name="cursorkeeper")
 
 
