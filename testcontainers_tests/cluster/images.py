@@ -7,6 +7,9 @@ layer; a build is repeated at every run, so that what is tested is what is in th
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tarfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,9 @@ from testcontainers.core.image import DockerImage
 
 ROOT = Path(__file__).resolve().parents[2]
 JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
+RELEASES = ROOT / "testdata/releases"
+UNPACKED = ROOT / ".build/releases"
+MAVEN_MAX_S = 600
 BASE_IMAGE = os.environ.get("BASE_IMAGE", "debian:bookworm-slim")
 
 
@@ -59,3 +65,37 @@ def build_all(suffix: str = "test") -> Images:
     )
     print(f"images built in {time.monotonic() - began:.1f} s")
     return images
+
+
+@dataclass(frozen=True)
+class ReleaseImages:
+    """Names of an earlier release's images."""
+
+    version: str
+    daemon: str
+    gateway: str
+
+
+def build_release(version: str) -> ReleaseImages:
+    """The images of an earlier release: its sources, its locked libraries, its gateway jar; only the Dockerfiles are of today.
+
+    The unpacked sources and the jar are kept under .build, so only the first run pays for Maven. Raises ImageError.
+    """
+    context = UNPACKED / f"cursorkeeper-{version}"
+    if not context.is_dir():
+        archive = RELEASES / f"cursorkeeper-{version}-sources.tar.xz"
+        with tarfile.open(archive) as sources:
+            sources.extractall(UNPACKED, filter="data")
+    jar = context / JAR.relative_to(ROOT)
+    if not jar.is_file():
+        maven = ["mvn", "-q", "-B", "-f", "java/pom.xml", "-pl", "gateway", "-DskipTests", "package"]
+        done = subprocess.run(maven, cwd=context, capture_output=True, text=True, timeout=MAVEN_MAX_S, check=False)
+        if done.returncode or not jar.is_file():
+            raise ImageError(f"the gateway of {version} cannot be built:\n{done.stdout[-2000:]}{done.stderr[-1000:]}")
+    for name in ("Dockerfile", "java/Dockerfile", ".dockerignore", "requirements-build.lock"):
+        shutil.copyfile(ROOT / name, context / name)
+    return ReleaseImages(
+        version,
+        build(f"cursorkeeper:release-{version}", context, "Dockerfile"),
+        build(f"cursorkeeper-gateway:release-{version}", context, "java/Dockerfile", "gateway"),
+    )

@@ -146,6 +146,25 @@ class ContainerStack:
         await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes))
         await asyncio.gather(*(node.ready() for node in nodes))
 
+    async def replace_daemon(self, number: int, image: str = "", **settings: object) -> int:
+        """SIGTERM daemon `number`, and another container of that name, from another image or with other settings; returns how the
+        old one ended."""
+        old = self.daemons[number - 1]
+        code = await asyncio.to_thread(old.stop, 30)
+        old.remove()
+        self.daemons[number - 1] = self.make_daemon(number, image=image, **settings)
+        await self._start(self.daemons[number - 1 : number])
+        return code
+
+    async def replace_gateway(self, number: int, image: str = "") -> int:
+        """The same for gateway `number`."""
+        old = self.gateways[number - 1]
+        code = await asyncio.to_thread(old.stop, 30)
+        old.remove()
+        self.gateways[number - 1] = GatewayNode(self.images, self.network, number, self.uri, image=image)
+        await self._start(self.gateways[number - 1 : number])
+        return code
+
     def close(self) -> None:
         """Remove everything."""
         for node in reversed(self.nodes):
