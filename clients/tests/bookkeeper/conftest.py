@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -27,7 +28,8 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     if request.param == "fake":
         yield FakeWorld(seed=7)
         return
-    real = RealWorld(request.getfixturevalue("standalone"))
+    stack: Standalone = request.getfixturevalue("standalone")
+    real = RealWorld(stack.gateway, lambda: asyncio.to_thread(stack.restart))
     yield real
     await real.close()
 

@@ -1,16 +1,15 @@
-"""The two worlds in which the contract of `LedgerStore` is checked: the fake, and a real BookKeeper in one JVM."""
+"""The worlds in which the contract of `LedgerStore` is checked: the fake, and a real BookKeeper (in one JVM, or in containers)."""
 
 from __future__ import annotations
 
-import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_clients.stack import Standalone
 
 
 class World(Protocol):
@@ -46,21 +45,22 @@ class FakeWorld:
 
 
 class RealWorld:
-    """The gateway jar. Shared by all tests, so ledgers of other tests are there too."""
+    """A gateway at host:port `address`, which `restart` kills and starts again there. Shared by all tests, so ledgers of other
+    tests are there too."""
 
-    def __init__(self, stack: Standalone) -> None:
-        self.stack = stack
+    def __init__(self, address: str, restart: Callable[[], Awaitable[object]]) -> None:
+        self._address, self._restart = address, restart
         self.clients: list[GatewayClient] = []
 
     async def client(self, role: str = "writer", *, window_entries: int = 4096) -> LedgerStore:
-        settings = GatewayClientSettings(address=self.stack.gateway, role=role, append_window_entries_max=window_entries)
+        settings = GatewayClientSettings(address=self._address, role=role, append_window_entries_max=window_entries)
         made = GatewayClient(settings, random.Random(1))
         self.clients.append(made)
         await made.start()
         return made
 
     async def restart_gateway(self) -> None:
-        await asyncio.to_thread(self.stack.restart)
+        await self._restart()
 
     async def close(self) -> None:
         for client in self.clients:

@@ -7,6 +7,7 @@ frames' lengths and nothing of what is in them.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import struct
 from collections.abc import Callable
@@ -43,10 +44,10 @@ class Link:
 
 
 class FaultProxy:
-    """Listens on 127.0.0.1:`port` for a server on 127.0.0.1:`server_port`."""
+    """Listens on 127.0.0.1:`port` for servers on 127.0.0.1, one after the other: each connection goes to the next of them."""
 
-    def __init__(self, server_port: int) -> None:
-        self._server_port = server_port
+    def __init__(self, *server_ports: int) -> None:
+        self._server_ports = itertools.cycle(server_ports)
         self._listener: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -92,7 +93,7 @@ class FaultProxy:
         if self.silent:
             return
         try:
-            server_reader, link.server = await asyncio.open_connection("127.0.0.1", self._server_port)
+            server_reader, link.server = await asyncio.open_connection("127.0.0.1", next(self._server_ports))
         except OSError:
             link.cut()
             return

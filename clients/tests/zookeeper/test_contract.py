@@ -38,8 +38,8 @@ from cursorkeeper_clients.zookeeper.values import (
     WatchKind,
 )
 
-from clients.tests.zookeeper.conftest import SETTINGS, World
 from clients.tests.zookeeper.wait import until
+from clients.tests.zookeeper.worlds import SETTINGS, World
 
 # --- nodes -------------------------------------------------------------------------------------------------------------------------
 

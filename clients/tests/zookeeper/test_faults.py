@@ -23,9 +23,9 @@ from cursorkeeper_clients.zookeeper import ZooKeeper
 from cursorkeeper_clients.zookeeper.errors import BadVersion, ConnectionLost, NotConnected, OutcomeUnknown
 from cursorkeeper_clients.zookeeper.values import Create, Delete, SessionState, WatchFired, WatchKind
 
-from clients.tests.zookeeper.conftest import SETTINGS, RealWorld
 from clients.tests.zookeeper.server_process import ServerProcess
 from clients.tests.zookeeper.wait import until
+from clients.tests.zookeeper.worlds import SETTINGS, RealWorld
 
 pytestmark = pytest.mark.jvm
 
