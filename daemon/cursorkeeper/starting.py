@@ -43,13 +43,13 @@ class Patience:
         self._limit_s = limit_s
         self._clock_s = asyncio.get_running_loop().time
         self._deadline_s = self._clock_s() + limit_s
-        self._told_s: float | None = None
 
     async def until(self, what: str, where: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat `attempt` while it fails with a passing StartError. Raises StartError."""
         if not self._limit_s:
             return await attempt()
-        began_s, pause_s, problem = self._clock_s(), PAUSE_MIN_S, f"{what} at {where} does not answer"
+        began_s = self._clock_s()
+        tell_at_s, pause_s, problem = began_s, PAUSE_MIN_S, f"{what} at {where} does not answer"
         while True:
             try:
                 async with asyncio.timeout_at(self._deadline_s) as limit:
@@ -62,21 +62,18 @@ class Patience:
                 if not e.passing:
                     raise
                 problem = str(e)
-            left_s = self._deadline_s - self._clock_s()
+            now_s = self._clock_s()
+            left_s = self._deadline_s - now_s
             if left_s <= 0:
                 raise StartError(f"gave up after start_timeout_s = {self._limit_s:g}: {problem}")
-            self._tell(what, where, problem, left_s)
+            if now_s >= tell_at_s:
+                tell_at_s = now_s + TELL_INTERVAL_S
+                log.info("waiting", what=what, where=where, at_most_s=round(left_s, 1), problem=problem)
             await asyncio.sleep(min(left_s, pause_s * random.uniform(0.5, 1.0)))
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
-        if self._told_s is not None and self._told_s >= began_s:
+        if tell_at_s > began_s:
             log.info("waited", what=what, where=where, waited_s=round(self._clock_s() - began_s, 1))
         return found
-
-    def _tell(self, what: str, where: str, problem: str, left_s: float) -> None:
-        now_s = self._clock_s()
-        if self._told_s is None or now_s - self._told_s >= TELL_INTERVAL_S:
-            self._told_s = now_s
-            log.info("waiting", what=what, where=where, at_most_s=round(left_s, 1), problem=problem)
 
 
 async def check_serving(address: str) -> None:

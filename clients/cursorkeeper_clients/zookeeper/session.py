@@ -159,7 +159,8 @@ class Session:
                     opened = await shake_hands(host, port, self._tls, hello, self._clock_s)
             except (OSError, EOFError, ProtocolBroken) as failure:  # TimeoutError is an OSError
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
-                self._last_failure = f"{host}:{port}: {failure or type(failure).__name__}"
+                said = "closed the connection: no quorum?" if isinstance(failure, EOFError) else failure or type(failure).__name__
+                self._last_failure = f"{host}:{port}: {said}"
                 continue
             if self.session_id and (opened.welcome.expired or opened.welcome.session_id != self.session_id):
                 self._expired()
