@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from cursorkeeper.core.table import ENDED, State
 from cursorkeeper.runtime.runner import KINDS
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -45,6 +46,12 @@ class DaemonTelemetry:
         )
         self._bytes_of = {kind: self._append_bytes.labels(kind) for kind in KINDS.values()}
         self._events = Counter("cursorkeeper_events", "What the log told, by event.", ["event"], registry=self.registry)
+        ended = Counter(
+            "cursorkeeper_cursors_ended", "Cursors that ended here, by the state they ended in.", ["state"], registry=self.registry
+        )
+        # there from the start: an alert sees the first one only as a step up from 0
+        self._ended = {str(state): ended.labels(str(state)) for state in (State.CLOSED, *sorted(ENDED))}
+        ProcessCollector(registry=self.registry)
 
     def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
         """One record is acknowledged."""
@@ -54,6 +61,8 @@ class DaemonTelemetry:
     def log(self, event: str, **fields: Any) -> None:
         """One line, and a count."""
         self._events.labels(event.partition(":")[0]).inc()
+        if event == "cursor ended":
+            self._ended[fields["state"]].inc()
         if event.startswith(_WARN):
             log.warning(event, **fields)
         else:
