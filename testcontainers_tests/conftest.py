@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -64,9 +65,9 @@ def built() -> Images:
     return images.build_all()
 
 
-@pytest.fixture(scope="module")
-def opener(built: Images) -> Iterator[Opener]:
-    """Starts stacks; they are removed at the end of the module."""
+@contextmanager
+def opening(built: Images) -> Iterator[Opener]:
+    """Starts stacks; they are removed at the end. While they are there, a failed test shows their logs."""
     mine: list[ContainerStack] = []
 
     def start(**arguments: Any) -> ContainerStack:
@@ -75,10 +76,19 @@ def opener(built: Images) -> Iterator[Opener]:
         _open.append(stack)
         return stack
 
-    yield start
-    for stack in mine:
-        _open.remove(stack)
-        stack.close()
+    try:
+        yield start
+    finally:
+        for stack in mine:
+            _open.remove(stack)
+            stack.close()
+
+
+@pytest.fixture(scope="module")
+def opener(built: Images) -> Iterator[Opener]:
+    """Starts stacks; they are removed at the end of the module."""
+    with opening(built) as start:
+        yield start
 
 
 @pytest.fixture(scope="module")

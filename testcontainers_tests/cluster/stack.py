@@ -15,6 +15,8 @@ from typing import Any
 import docker.errors
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.ack_stream.values import CursorState
+from cursorkeeper_clients.bookkeeper.client import GatewayClient
+from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from testcontainers.core.network import Network
 
 from testcontainers_tests.cluster.host import LABELS
@@ -132,15 +134,19 @@ class ContainerStack:
     async def start(self) -> None:
         """Everything, in order; each is ready before what needs it is started."""
         await self._start(self.zookeepers)
+        if self.bookies:
+            await self._init_cluster()
+        await self._start(self.bookies)
+        await self._start(self.gateways)
+        await self._start(self.daemons)
+
+    async def _init_cluster(self) -> None:
         init = Node("init-cluster", self.images.node, ["init-cluster", "--metadata-service-uri", self.uri], self.network)
         try:
             await asyncio.to_thread(init.start)
             assert init.docker.wait(timeout=60)["StatusCode"] == 0, init.log_tail()
         finally:
             init.remove()
-        await self._start(self.bookies)
-        await self._start(self.gateways)
-        await self._start(self.daemons)
 
     async def _start(self, nodes: Sequence[Node]) -> None:
         await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes))
@@ -181,6 +187,23 @@ class ContainerStack:
     def log_tails(self) -> str:
         """The end of every node's log."""
         return "\n".join(node.log_tail() for node in self.nodes)
+
+    async def writable_bookies(self, gateway: GatewayNode | None = None) -> int:
+        """As many as a gateway sees registered now."""
+        client = GatewayClient(GatewayClientSettings(address=(gateway or self.gateway).client_address, role="reader", start_timeout_s=5))
+        try:
+            await client.start()
+            return (await client.describe()).writable_bookies
+        finally:
+            await client.close()
+
+    async def whole(self) -> None:
+        """Every bookie is registered: the next fault finds nothing of the one before."""
+
+        async def look() -> bool:
+            return await self.writable_bookies() == len(self.bookies)
+
+        await until(look, "every bookie is writable", 60)
 
     # --- verdicts ---
 

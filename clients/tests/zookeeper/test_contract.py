@@ -1,5 +1,6 @@
-"""The contract of `port.ZooKeeper`: every test runs against the fake and against a real server.
+"""The contract of `port.ZooKeeper`: every test runs against the fake, a real server, and an ensemble of three in containers.
 
+Clients may be at different members: one that reads what another wrote says `sync` first.
 What only one of them can do (server faults, fault knobs) is in `test_faults` and `test_fake`.
 """
 
@@ -156,6 +157,7 @@ async def test_parent_stat_counts_changes_of_children(world: World) -> None:
 async def test_ephemeral_belongs_to_the_session(world: World) -> None:
     zk, other = await world.client(), await world.client()
     await zk.create("/e", b"", ephemeral=True)
+    await other.sync("/")
     stat = await other.exists("/e")
     assert stat is not None and stat.ephemeral_owner == zk.session_id != 0
     with pytest.raises(NoChildrenForEphemerals):
@@ -333,6 +335,7 @@ async def test_chroot(world: World) -> None:
     outer, inner = await world.client(), await world.client("/in/ner")
     fired: list[WatchFired] = []
     await inner.create("/n", b"1")
+    await outer.sync("/")
     assert (await outer.get("/in/ner/n")).data == b"1"
     assert await inner.children("/") == ["n"]
     assert (await inner.get("/")).stat.children_count == 1

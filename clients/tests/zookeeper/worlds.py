@@ -96,8 +96,8 @@ class RealWorld:
 
     async def expire(self, client: ZooKeeper) -> None:
         """Somebody with the session's id and password closes it: the quickest real end of a session."""
-        proxy = self.proxy_of(client)
-        welcome = proxy.links[-1].frames_from_server[0]
+        link = self.proxy_of(client).links[-1]
+        welcome = link.frames_from_server[0]
         reader, writer = await asyncio.open_connection("127.0.0.1", self._ports[0])
         hello = bytes(4) + bytes(8) + welcome[4:8] + welcome[8:16] + welcome[16:36] + b"\0"
         close = bytes([0, 0, 0, 1]) + (-11).to_bytes(4, "big", signed=True)
@@ -105,7 +105,7 @@ class RealWorld:
             writer.write(len(frame).to_bytes(4, "big") + frame)
         await reader.read()
         writer.close()
-        proxy.cut()
+        link.cut()  # and no later one: the client may have noticed already
 
     async def close(self) -> None:
         for client, _ in self._clients:
