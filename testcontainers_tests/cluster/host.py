@@ -36,7 +36,7 @@ def connect() -> docker.DockerClient:
 
 
 def sweep(client: docker.DockerClient) -> list[str]:
-    """Remove the containers and networks of this run, and of runs whose process is gone; returns their names."""
+    """Remove the containers, networks and volumes of this run, and of runs whose process is gone; returns their names."""
     gone: list[str] = []
     for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
         if _is_ours(container.labels):
@@ -48,6 +48,11 @@ def sweep(client: docker.DockerClient) -> list[str]:
             with suppress(docker.errors.NotFound):
                 network.remove()
                 gone.append(network.name)
+    for volume in client.volumes.list(filters={"label": LABEL}):
+        if _is_ours(volume.attrs.get("Labels") or {}):
+            with suppress(docker.errors.APIError):
+                volume.remove(force=True)
+                gone.append(volume.name)
     return gone
 
 

@@ -5,11 +5,15 @@ Owns: command lines and ports of each. Does not own: their life (`node`) or who 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cursorkeeper.demo.processes import scrape
+from cursorkeeper.demo.workload import BadCase
 from testcontainers.core.network import Network
 
+from testcontainers_tests.cluster.disk import DATA, Disk
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.truth import Truth
@@ -20,7 +24,12 @@ GATEWAY_PORT, GATEWAY_METRICS_PORT = 7651, 7653
 STREAM_PORT, METRICS_PORT = 7650, 7652
 SESSION_MS = 5_000
 """Of bookies, gateway and daemons: a killed node is forgotten after that."""
-DATA = "/data"
+PYTHON = "/opt/cursorkeeper/bin/python3"
+"""In the daemon's image."""
+TAIL_OF_CURSOR = 450
+"""Lines of one cursor's source in which its newest `durable` is, also when its window of 200 batches is full."""
+NO_CONNECTION = "no connection"
+"""What a source says for "paused" when there is no keeper that could ask."""
 
 
 class ZooKeeperNode(Node):
@@ -38,16 +47,42 @@ class ZooKeeperNode(Node):
         """host:port for this machine."""
         return self.address(CLIENT_PORT)
 
+    def server_words(self) -> dict[str, str]:
+        """What it answers to `srvr`: Mode (leader, follower, standalone), Connections, and more. OSError if it does not answer."""
+        host, _, port = self.client_address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=2) as asking:
+            asking.sendall(b"srvr")
+            with asking.makefile(encoding="ascii", errors="replace") as answer:
+                pairs = [line.strip().partition(": ") for line in answer]
+        return {name: value for name, colon, value in pairs if colon}
+
+    @property
+    def connections(self) -> int:
+        """Of clients, this question's included."""
+        return int(self.server_words()["Connections"])
+
+    async def fewer_connections(self, than: int) -> None:
+        """It gave one up: the session of a client that is silent has expired."""
+        await until(lambda: self.connections < than, f"{self.name} has fewer than {than} connections", 30)
+
 
 class BookieNode(Node):
-    """A bookie whose identity is its name. `tmpfs_bytes`: its data is in memory and that small."""
+    """A bookie whose identity is its name. `disk`: its data is there, instead of in a volume of its own."""
 
-    def __init__(self, images: Images, network: Network, number: int, uri: str, extra: Sequence[str] = (), tmpfs_bytes: int = 0) -> None:
+    def __init__(
+        self, images: Images, network: Network, number: int, uri: str, extra: Sequence[str] = (), disk: Disk | None = None
+    ) -> None:
         name = f"bookie-{number}"
         where = ["--data-dir", DATA, "--port", str(BOOKIE_PORT), "--advertised-address", name]
         command = ["bookie", *where, "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *extra]
-        tmpfs = {DATA: f"size={tmpfs_bytes},uid=10001,gid=10001,mode=0755"} if tmpfs_bytes else {}
-        super().__init__(name, images.node, command, network, tmpfs=tmpfs)
+        super().__init__(name, images.node, command, network, volumes=disk.mount if disk else None)
+        self.disk = disk
+
+    def remove(self) -> None:
+        """With its disk."""
+        super().remove()
+        if self.disk is not None:
+            self.disk.remove()
 
 
 class AutoRecoveryNode(Node):
@@ -74,6 +109,10 @@ class GatewayNode(Node):
         """host:port for this machine."""
         return self.address(GATEWAY_PORT)
 
+    def metrics(self) -> dict[str, float]:
+        """By name and labels; empty while it does not answer."""
+        return scrape(self.address(GATEWAY_METRICS_PORT))
+
 
 class DaemonNode(Node):
     """A daemon; `settings` by their names in `cursorkeeper.settings`."""
@@ -90,6 +129,10 @@ class DaemonNode(Node):
     def client_address(self) -> str:
         """host:port of its ack stream for this machine."""
         return self.address(STREAM_PORT)
+
+    def metrics(self) -> dict[str, float]:
+        """By name and labels; empty while it does not answer."""
+        return scrape(self.address(METRICS_PORT))
 
     def health(self) -> int:
         """The exit code of the image's own health check."""
@@ -108,7 +151,7 @@ class SourceNode(Node):
         command += ["--interval-ms", str(interval_ms), "--drain-s", str(drain_s), *(["--moves"] if moves else [])]
         for topic in topics:
             command += ["--topic", topic]
-        super().__init__(name, image or images.daemon, command, network, entrypoint=["/opt/cursorkeeper/bin/python3"])
+        super().__init__(name, image or images.daemon, command, network, entrypoint=[PYTHON])
         self._drain_s = drain_s
 
     def truth(self) -> list[Truth]:
@@ -117,11 +160,14 @@ class SourceNode(Node):
         return [Truth.of(lines, at, self.seed + at, self.moves) for at in range(len(self.topics))]
 
     def durable_batches(self) -> list[int]:
-        """Of each topic, the newest it said."""
+        """Of each topic, the newest it said in this life."""
         found = [0] * len(self.topics)
-        for line in self.json_lines("durable", tail=200):
-            at, number = line["durable"]
-            found[at] = number
+        for line in self.json_lines(tail=TAIL_OF_CURSOR * len(self.topics)):
+            if "ready" in line:
+                found = [0] * len(self.topics)
+            elif "durable" in line:
+                at, number = line["durable"]
+                found[at] = number
         return found
 
     async def flows(self, batches: int = 10, limit_s: float = 60.0) -> None:
@@ -133,14 +179,28 @@ class SourceNode(Node):
 
         await until(look, f"{self.name}: {batches} more batches of every cursor are durable after {before}", limit_s)
 
-    async def paused_by(self, words: str = "", limit_s: float = 60.0) -> str:
-        """The keeper asks to pause a cursor, with these words in its reason; returns the reason."""
+    def pauses(self) -> list[str]:
+        """Why the keeper asked to pause a cursor, each time."""
+        reasons = [str(line["paused"][1]) for line in self.json_lines("paused")]
+        return [r for r in reasons if r and r != NO_CONNECTION]
+
+    async def paused_by(self, words: str = "", limit_s: float = 60.0, *, since: int = 0) -> str:
+        """The keeper asks to pause a cursor, with these words in its reason; returns the reason. `since`: not counting the
+        first so many `pauses`."""
 
         def look() -> str:
-            reasons = [line["paused"][1] for line in self.json_lines("paused")]
-            return next((r for r in reasons[::-1] if r and r != "no connection" and words in r), "")
+            return next((r for r in self.pauses()[since:][::-1] if words in r), "")
 
         return await until(look, f"{self.name} is asked to pause: {words or 'for any reason'}", limit_s)
+
+    async def resumed(self, limit_s: float = 60.0) -> None:
+        """No cursor is asked to pause, or without a connection, any more."""
+
+        def look() -> bool:
+            newest = {line["paused"][0]: line["paused"][1] for line in self.json_lines("paused")}
+            return not any(newest.values())
+
+        await until(look, f"{self.name} may go on", limit_s)
 
     async def finish(self) -> None:
         """SIGTERM; everything that was sent becomes durable. AssertionError if it does not."""
@@ -152,6 +212,22 @@ class SourceNode(Node):
         await until(ended, f"{self.name} has ended", self._drain_s + 30)
         last = self.json_lines("done", tail=5)
         assert self.exit_code == 0 and last and last[-1]["done"], f"{self.name} did not drain: {last}\n{self.log_tail(5)}"
+
+
+class BadCaseNode(Node):
+    """`cursorkeeper.demo.source`: the bad case at a chosen size, once; ends with 0 when all of it is durable."""
+
+    def __init__(self, images: Images, network: Network, daemon: str, case: BadCase) -> None:
+        self.case = case
+        arguments = ["--daemon", daemon, "--out", "/tmp/confirmed", "--entries", str(case.entries), "--ledgers", str(case.ledgers)]
+        command = ["-m", "cursorkeeper.demo.source", *arguments, "--seed", str(case.seed)]
+        super().__init__("bad-case", images.daemon, command, network, entrypoint=[PYTHON], memory="2g")
+
+    async def finished(self, limit_s: float = 120.0) -> None:
+        """It has ended, and everything it sent is durable."""
+        await until(lambda: self.status == "exited", "the bad case has been sent", limit_s)
+        done = self.json_lines("done", tail=5)
+        assert self.exit_code == 0 and done, f"the bad case was not finished\n{self.log_tail(5)}"
 
 
 class ProxyNode(Node):

@@ -19,6 +19,7 @@ from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from testcontainers.core.network import Network
 
+from testcontainers_tests.cluster.disk import Disk
 from testcontainers_tests.cluster.host import LABELS
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node
@@ -56,7 +57,7 @@ class ContainerStack:
 
     def __init__(
         self, images: Images, *, zookeepers: int = 1, bookies: int = 3, gateways: int = 1, daemons: int = 2,
-        settings: Mapping[str, object] | None = None, bookie_arguments: Sequence[str] = (), bookie_tmpfs_bytes: int = 0,
+        settings: Mapping[str, object] | None = None, bookie_arguments: Sequence[str] = (), bookie_disk_bytes: int = 0,
         daemon_image: str = "", gateway_image: str = "",
     ) -> None:  # fmt: skip
         mtu = {"com.docker.network.driver.mtu": "1450", "com.docker.network.bridge.host_binding_ipv4": "127.0.0.1"}
@@ -67,7 +68,8 @@ class ContainerStack:
         servers = [f"{z.name}:{CLIENT_PORT}" for z in self.zookeepers]
         self.uri = f"zk+hierarchical://{';'.join(servers)}/ledgers"
         self.zookeeper_address = ",".join(servers)
-        self.bookies = [BookieNode(images, self.network, n, self.uri, bookie_arguments, bookie_tmpfs_bytes) for n in range(1, bookies + 1)]
+        disks = [Disk(images, f"bookie-{n}", bookie_disk_bytes) if bookie_disk_bytes else None for n in range(1, bookies + 1)]
+        self.bookies = [BookieNode(images, self.network, n, self.uri, bookie_arguments, disk) for n, disk in enumerate(disks, start=1)]
         self.gateways = [GatewayNode(images, self.network, n, self.uri, image=gateway_image) for n in range(1, gateways + 1)]
         self.settings = {**SETTINGS, **(settings or {})}
         self.daemons = [self.make_daemon(n, image=daemon_image) for n in range(1, daemons + 1)]

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cursorkeeper.demo.plays import acked_in
 from cursorkeeper.demo.random_acks import BATCH_SIZE, SPANS, Entry, make_batch
+from cursorkeeper.demo.workload import BadCase
 from cursorkeeper_clients.ack_stream.values import CursorState
 
 SHOWN_MAX = 5
@@ -98,6 +100,16 @@ class Verdict:
         self.batches += truth.sent_batches
         self.examples += [f"{topic}: lost {sorted(lost)[:SHOWN_MAX]}"] if lost else []
         self.examples += [f"{topic}: phantom {sorted(phantom)[:SHOWN_MAX]}"] if phantom else []
+
+    def add_case(self, case: BadCase, state: CursorState) -> None:
+        """A bad case of which all was confirmed."""
+        self.cursors += 1
+        for (ledger, count), sent in zip(case.layout(), case.acked().values(), strict=True):
+            found = acked_in(state, ledger, count)
+            self.confirmed_present += len(sent & found)
+            self.confirmed_lost += len(sent - found)
+            self.phantom += len(found - sent)
+            self.examples += [f"data ledger {ledger}: {len(sent - found)} lost, {len(found - sent)} phantom"] if sent != found else []
 
     @property
     def is_good(self) -> bool:

@@ -122,10 +122,11 @@ class DaemonProcess(PythonProcess):
 
     async def scrape(self) -> dict[str, float]:
         """Its metrics by name and labels; empty while it is down."""
-        return await asyncio.to_thread(_scrape, self.metrics)
+        return await asyncio.to_thread(scrape, self.metrics)
 
 
-def _scrape(address: str) -> dict[str, float]:
+def scrape(address: str) -> dict[str, float]:
+    """The metrics page at host:port, by name and labels; empty while there is none."""
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=2) as answer:
             text = answer.read().decode()
