@@ -150,6 +150,12 @@ class ContainerStack:
         finally:
             init.remove()
 
+    async def add(self, node: Node) -> None:
+        """One node more, started and ready; removed with the stack."""
+        if node not in self.others:
+            self.others.append(node)
+        await self._start([node])
+
     async def _start(self, nodes: Sequence[Node]) -> None:
         await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes))
         await asyncio.gather(*(node.ready() for node in nodes))
