@@ -6,6 +6,7 @@ Owns: command lines and ports of each. Does not own: their life (`node`) or who 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -161,12 +162,19 @@ class SourceNode(Node):
 
     def durable_batches(self) -> list[int]:
         """Of each topic, the newest it said in this life."""
+        return self._newest("durable")
+
+    def unconfirmed_batches(self) -> list[int]:
+        """Of each topic, how many are sent and not durable, in this life."""
+        return [sent - durable for sent, durable in zip(self._newest("sent"), self.durable_batches(), strict=True)]
+
+    def _newest(self, what: str) -> list[int]:
         found = [0] * len(self.topics)
         for line in self.json_lines(tail=TAIL_OF_CURSOR * len(self.topics)):
             if "ready" in line:
                 found = [0] * len(self.topics)
-            elif "durable" in line:
-                at, number = line["durable"]
+            elif what in line:
+                at, number = line[what]
                 found[at] = number
         return found
 
@@ -178,6 +186,16 @@ class SourceNode(Node):
             return all(now >= then + batches for now, then in zip(self.durable_batches(), before, strict=True))
 
         await until(look, f"{self.name}: {batches} more batches of every cursor are durable after {before}", limit_s)
+
+    async def flows_for(self, seconds: float, limit_s: float = 10.0) -> None:
+        """For so long, writes succeed again and again, each time within the limit."""
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            await self.flows(1, limit_s)
+
+    async def waits_with(self, batches: int, limit_s: float = 60.0) -> None:
+        """So many batches of every cursor, and more, are sent and not confirmed: acks pile up."""
+        await until(lambda: min(self.unconfirmed_batches()) >= batches, f"{self.name}: {batches} batches wait", limit_s)
 
     def pauses(self) -> list[str]:
         """Why the keeper asked to pause a cursor, each time."""

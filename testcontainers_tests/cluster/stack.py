@@ -205,13 +205,14 @@ class ContainerStack:
         finally:
             await client.close()
 
-    async def whole(self) -> None:
-        """Every bookie is registered: the next fault finds nothing of the one before."""
+    async def lists_bookies(self, count: int | None = None) -> None:
+        """So many bookies are registered, as the gateway sees it; None: all, so that the next fault finds nothing of the one before."""
+        wanted = len(self.bookies) if count is None else count
 
         async def look() -> bool:
-            return await self.writable_bookies() == len(self.bookies)
+            return await self.writable_bookies() == wanted
 
-        await until(look, "every bookie is writable", 60)
+        await until(look, f"{wanted} bookies are writable", 60)
 
     # --- verdicts ---
 
