@@ -18,12 +18,14 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_clients.ack_stream.errors import AckStreamError
+from cursorkeeper_clients.ack_stream.errors import AckStreamError, CursorDeposed
 from cursorkeeper_clients.ack_stream.resuming import ResumingSource
 from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
 from cursorkeeper_clients.ack_stream.settings import SourceSettings
@@ -51,6 +53,10 @@ class Plan:
     """After so many batches the cursor is set back to its start and filled again; 0: never."""
     drain_s: float
     report_s: float
+    retake_ms: float
+    """So long after somebody else took a cursor it is taken back; 0: that is the end."""
+    keepalive_s: float
+    """A silent daemon's stream is given up after that, and some seconds."""
 
 
 def say(**line: Any) -> None:
@@ -60,42 +66,77 @@ def say(**line: Any) -> None:
 
 
 class Flow:
-    """One cursor: sends, and says what is sent and what is durable."""
+    """One cursor: sends, and says what is sent and what is durable. `opens`: opens the cursor, and takes it from whoever has it.
 
-    def __init__(self, plan: Plan, at: int, cursor: ResumingCursor, stop: asyncio.Event) -> None:
-        self.plan, self.at, self.cursor, self._stop = plan, at, cursor, stop
+    Batch `_base + t` is the one with ticket `t` of the cursor of now: every cursor begins at the first batch that is not durable.
+    """
+
+    def __init__(self, plan: Plan, at: int, opens: Callable[[], ResumingCursor], stop: asyncio.Event) -> None:
+        self.plan, self.at, self._opens, self._stop = plan, at, opens, stop
+        self.sent = self.durable = 0
+        """Numbers of batches."""
+        self._base = self._handed = 0
+        self._rng = random.Random(at)
         self._progress = asyncio.Event()
-        self._said = 0
         self._paused = ""
-        cursor.on_durable, cursor.on_recovered = self._durable, self._recovered
+        self.cursor = self._opened()
 
     async def run(self) -> None:
         """Until SIGTERM, or the plan's number of batches. Raises AckStreamError if the cursor is refused for good."""
-        rng = random.Random(self.at)
-        number = 0
-        while not self._stop.is_set() and (not self.plan.batches or number < self.plan.batches):
-            number += 1
+        while not self._stop.is_set() and (not self.plan.batches or self.sent < self.plan.batches):
             if self.plan.ledger:
-                say(sent=[self.at, number])
-            batch = make_batch(self.plan.seed + self.at, number, moves=self.plan.moves)
-            ticket = await self.cursor.send(batch.acks)
-            assert ticket == number, f"ticket {ticket} of batch {number}"
-            await self._room()
-            if self.plan.reset_every and number % self.plan.reset_every == 0:
-                await self.cursor.wait_durable()
+                say(sent=[self.at, self.sent + 1])
+            self.sent += 1
+            await self._hand_over()
+            await self._wait(lambda: self.sent - self.durable < IN_FLIGHT_MAX or self._stop.is_set())
+            if self.plan.reset_every and self.sent % self.plan.reset_every == 0:
+                await self.drain()
                 await self.cursor.reset(START)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.plan.interval_ms / 1000 * rng.uniform(0.5, 1.5)):
+                async with asyncio.timeout(self.plan.interval_ms / 1000 * self._rng.uniform(0.5, 1.5)):
                     await self._stop.wait()
 
-    async def _room(self) -> None:
-        while self.cursor.last_ticket - self.cursor.durable_ticket >= IN_FLIGHT_MAX and not self._stop.is_set():
+    async def drain(self) -> None:
+        """Until everything that was sent is durable."""
+        await self._wait(lambda: self.durable == self.sent)
+
+    async def _wait(self, enough: Callable[[], bool]) -> None:
+        """Until then, taking the cursor back if that is the plan. Raises AckStreamError if it is lost for good."""
+        while not enough():
             self._progress.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._progress.wait()
             if self.cursor.failed is not None:
-                raise self.cursor.failed
+                await self._retake(self.cursor.failed)
+                await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        """Everything that was sent and is not in the hands of the cursor of now."""
+        while self._handed < self.sent:
+            number = self._handed + 1
+            batch = make_batch(self.plan.seed + self.at, number, moves=self.plan.moves)
+            try:
+                ticket = await self.cursor.send(batch.acks)
+            except CursorDeposed as e:
+                await self._retake(e)
+                continue
+            assert self._base + ticket == number, f"ticket {ticket} of batch {number} after {self._base}"
+            self._handed = number
+
+    async def _retake(self, lost: AckStreamError) -> None:
+        """Somebody else has the cursor: after a while, take it back."""
+        if not (isinstance(lost, CursorDeposed) and self.plan.retake_ms):
+            raise lost
+        await asyncio.sleep(self.plan.retake_ms / 1000 * self._rng.uniform(0.5, 1.5))
+        self._base = self._handed = self.durable
+        self.cursor = self._opened()
+
+    def _opened(self) -> ResumingCursor:
+        cursor, base = self._opens(), self._base
+        cursor.on_durable = lambda upto: self._durable(base + upto)
+        cursor.on_recovered = self._recovered
+        return cursor
 
     def look(self) -> None:
         """Say it when the keeper asks to pause, or no longer does."""
@@ -107,9 +148,9 @@ class Flow:
 
     def _durable(self, upto: int) -> None:
         self._progress.set()
-        if self.plan.ledger and upto > self._said:
+        if self.plan.ledger and upto > self.durable:
             say(durable=[self.at, upto])
-        self._said = upto
+        self.durable = max(self.durable, upto)
 
     def _recovered(self, state: CursorState) -> None:
         say(opened=[self.at, state.epoch, state.generation])
@@ -121,19 +162,22 @@ async def run(plan: Plan) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    settings = SourceSettings(name="steady-source", back_off_max_ms=1_000, open_timeout_s=60, connect_timeout_s=5)
+    settings = SourceSettings(
+        name="steady-source", back_off_max_ms=1_000, open_timeout_s=60, connect_timeout_s=5, keepalive_time_ms=int(plan.keepalive_s * 1000)
+    )
     async with ResumingSource.dialling(plan.daemon, settings) as source:
         flows = [
-            Flow(plan, at, source.cursor(topic, SUBSCRIPTION, layout=LAYOUT, start=START), stop) for at, topic in enumerate(plan.topics)
+            Flow(plan, at, partial(source.cursor, topic, SUBSCRIPTION, layout=LAYOUT, start=START), stop)
+            for at, topic in enumerate(plan.topics)
         ]
         say(ready="steady", topics=list(plan.topics))
         reporter = asyncio.create_task(_report(flows, plan))
         try:
             await asyncio.gather(*(flow.run() for flow in flows))
             async with asyncio.timeout(plan.drain_s):
-                await asyncio.gather(*(flow.cursor.wait_durable() for flow in flows))
+                await asyncio.gather(*(flow.drain() for flow in flows))
         except (AckStreamError, TimeoutError) as e:
-            missing = sum(flow.cursor.last_ticket - flow.cursor.durable_ticket for flow in flows)
+            missing = sum(flow.sent - flow.durable for flow in flows)
             say(done=False, unconfirmed_batches=missing, problem=str(e) or f"not all durable within {plan.drain_s} s")
             return 1
         finally:
@@ -150,7 +194,7 @@ async def _report(flows: list[Flow], plan: Plan) -> None:
             flow.look()
         if plan.report_s and time.monotonic() - began >= plan.report_s:
             began = time.monotonic()
-            say(sent_batches=sum(f.cursor.last_ticket for f in flows), durable_batches=sum(f.cursor.durable_ticket for f in flows))
+            say(sent_batches=sum(f.sent for f in flows), durable_batches=sum(f.durable for f in flows))
 
 
 def main() -> None:
@@ -166,10 +210,12 @@ def main() -> None:
     parser.add_argument("--reset-every", type=int, default=0, help="batches after which a cursor begins again; 0: never")
     parser.add_argument("--drain-s", type=float, default=60)
     parser.add_argument("--report-s", type=float, default=0)
+    parser.add_argument("--retake-ms", type=float, default=0, help="take a cursor back from another owner after so long; 0: end then")
+    parser.add_argument("--keepalive-s", type=float, default=10, help="of silence, after which the daemon is asked if it is there")
     given = parser.parse_args()
     plan = Plan(
         given.daemon, tuple(given.topic), given.seed, given.interval_ms, given.moves, given.ledger,
-        given.batches, given.reset_every, given.drain_s, given.report_s,
+        given.batches, given.reset_every, given.drain_s, given.report_s, given.retake_ms, given.keepalive_s,
     )  # fmt: skip
     sys.exit(asyncio.run(run(plan)))
 
