@@ -145,14 +145,14 @@ class SourceNode(Node):
 
     def __init__(
         self, images: Images, network: Network, name: str, daemon: str, topics: Sequence[str], *, seed: int = 1, interval_ms: float = 25,
-        moves: bool = False, drain_s: float = 90, image: str = "",
+        moves: bool = False, drain_s: float = 90, image: str = "", extra: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.topics, self.seed, self.moves = tuple(topics), seed, moves
         command = ["-m", "cursorkeeper.demo.steady", "--ledger", "--daemon", daemon, "--seed", str(seed)]
         command += ["--interval-ms", str(interval_ms), "--drain-s", str(drain_s), *(["--moves"] if moves else [])]
         for topic in topics:
             command += ["--topic", topic]
-        super().__init__(name, image or images.daemon, command, network, entrypoint=[PYTHON])
+        super().__init__(name, image or images.daemon, [*command, *extra], network, entrypoint=[PYTHON])
         self._drain_s = drain_s
 
     def truth(self) -> list[Truth]:
@@ -177,6 +177,15 @@ class SourceNode(Node):
                 at, number = line[what]
                 found[at] = number
         return found
+
+    def sent_batches(self) -> list[int]:
+        """Of each topic, the newest it said, over all lives."""
+        lines = [line["sent"] for line in self.json_lines("sent")]
+        return [max((number for at, number in lines if at == topic), default=0) for topic in range(len(self.topics))]
+
+    def epochs(self) -> list[list[int]]:
+        """Of each topic, those under which it had the cursor, in the order in which it got it."""
+        return [[line["opened"][1] for line in self.json_lines("opened") if line["opened"][0] == at] for at in range(len(self.topics))]
 
     async def flows(self, batches: int = 10, limit_s: float = 60.0) -> None:
         """So many more batches of every cursor become durable: writes succeed."""

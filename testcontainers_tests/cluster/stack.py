@@ -36,7 +36,7 @@ from testcontainers_tests.cluster.nodes import (
     SourceNode,
     ZooKeeperNode,
 )
-from testcontainers_tests.cluster.truth import Verdict
+from testcontainers_tests.cluster.truth import Truth, Verdict
 from testcontainers_tests.cluster.waiting import until
 
 SETTINGS: Mapping[str, object] = {
@@ -118,10 +118,12 @@ class ContainerStack:
         self.others.append(node)
         return node
 
-    async def source(self, story: str, cursors: int = 3, *, daemon: str = "", flows: int = 10, **arguments: Any) -> SourceNode:
-        """A source on new cursors of daemon-1 (or host:port `daemon`), started; some of its acks are durable already."""
+    async def source(
+        self, story: str, cursors: int = 3, *, topics: Sequence[str] = (), daemon: str = "", flows: int = 10, **arguments: Any
+    ) -> SourceNode:
+        """A source on new cursors (or those of `topics`) of daemon-1 (or host:port `daemon`), started; some of its acks are durable."""
         number = next(_sources)
-        topics = [f"persistent://containers/{story}/topic-{number}-{c}" for c in range(cursors)]
+        topics = topics or [f"persistent://containers/{story}/topic-{number}-{c}" for c in range(cursors)]
         where = daemon or f"{self.daemon.name}:{STREAM_PORT}"
         source = SourceNode(self.images, self.network, f"source-{number}", where, topics, seed=1_000 * number, **arguments)
         self._sources.append(source)
@@ -227,11 +229,13 @@ class ContainerStack:
         return await until(look, f"{topic} opens on {where}", 60)
 
     async def verdict(self, *sources: SourceNode, daemon: DaemonNode | None = None) -> Verdict:
-        """Every ack of these sources, as a new owner of their cursors finds it."""
-        verdict = Verdict()
+        """Every ack of these sources, as a new owner of their cursors finds it. Several may have acked on one topic."""
+        verdict, truths = Verdict(), dict[str, Truth]()
         for source in sources:
             for topic, truth in zip(source.topics, source.truth(), strict=True):
-                verdict.add(topic, truth, await self.read(topic, daemon))
+                truths[topic] = truths[topic] | truth if topic in truths else truth
+        for topic, truth in truths.items():
+            verdict.add(topic, truth, await self.read(topic, daemon))
         return verdict
 
 

@@ -49,6 +49,14 @@ class Truth:
                 truth.confirmed |= acks
         return truth.completed()
 
+    def __or__(self, other: Truth) -> Truth:
+        """Of two sources on one cursor: what either sent may be there, and what either was told must be; an entry may have been
+        acked whole by indexes of both."""
+        return Truth(
+            self.sent | other.sent, self.confirmed | other.confirmed,
+            self.sent_batches + other.sent_batches, self.durable_batches + other.durable_batches,
+        ).completed()  # fmt: skip
+
     def completed(self) -> Truth:
         """With the entries whose indexes are all acked."""
         for acks in (self.sent, self.confirmed):
