@@ -9,6 +9,7 @@ Calls block for as long as Docker takes; what waits for a condition is a corouti
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -25,6 +26,7 @@ from testcontainers_tests.cluster.waiting import until
 
 READY_MAX_S = 90.0
 TAIL_LINES = 25
+FREEZE_MAX_S = 20.0
 
 
 class Node:
@@ -122,8 +124,15 @@ class Node:
         return self.exit_code
 
     def pause(self) -> None:
-        """Frozen: connections stay, nothing answers."""
-        self.docker.pause()
+        """Frozen: connections stay, nothing answers. Tried again for a while: a busy JVM may not hold still in time for runc."""
+        began = time.monotonic()
+        while True:
+            try:
+                self.docker.pause()
+                return
+            except docker.errors.APIError as e:
+                if "unable to freeze" not in str(e) or time.monotonic() - began > FREEZE_MAX_S:
+                    raise
 
     def unpause(self) -> None:
         """Go on; nothing if it is not paused."""

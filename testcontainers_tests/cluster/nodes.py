@@ -5,6 +5,7 @@ Owns: command lines and ports of each. Does not own: their life (`node`) or who 
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -57,14 +58,16 @@ class ZooKeeperNode(Node):
                 pairs = [line.strip().partition(": ") for line in answer]
         return {name: value for name, colon, value in pairs if colon}
 
-    @property
-    def connections(self) -> int:
-        """Of clients, this question's included."""
-        return int(self.server_words()["Connections"])
+    def talks_with(self, ip: str) -> bool:
+        """Whether a client's connection from this address is open here."""
+        found = self.run("cat", "/proc/net/tcp", "/proc/net/tcp6")[1].splitlines()
+        peer, port, open_now = ipaddress.ip_address(ip).packed[::-1].hex().upper(), f":{CLIENT_PORT:04X}", "01"
+        rows = [line.split()[1:4] for line in found if line.count(":") > 3]
+        return any(local.endswith(port) and remote[:-5].endswith(peer) and state == open_now for local, remote, state in rows)
 
-    async def fewer_connections(self, than: int) -> None:
-        """It gave one up: the session of a client that is silent has expired."""
-        await until(lambda: self.connections < than, f"{self.name} has fewer than {than} connections", 30)
+    async def forgets(self, *ips: str) -> None:
+        """The sessions of clients at these addresses have expired, because they were silent: their connections are closed."""
+        await until(lambda: not any(self.talks_with(ip) for ip in ips), f"{self.name} forgets {ips}", 30)
 
 
 class BookieNode(Node):
