@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tarfile
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,9 @@ RELEASES = ROOT / "testdata/releases"
 UNPACKED = ROOT / ".build/releases"
 MAVEN_MAX_S = 600
 BASE_IMAGE = os.environ.get("BASE_IMAGE", "debian:bookworm-slim")
+VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+REVISION = "under-test"
+"""Not the commit's: the images of two runs on the same sources are the same."""
 
 
 class ImageError(Exception):
@@ -39,11 +43,10 @@ class Images:
     toolbox: str
 
 
-def build(tag: str, context: Path, dockerfile: str, target: str | None = None) -> str:
+def build(tag: str, context: Path, dockerfile: str, target: str | None = None, version: str = VERSION) -> str:
     """Build one image as `tag`; returns the tag. `dockerfile`: relative to the context. Raises ImageError."""
-    image = DockerImage(
-        path=context, tag=tag, clean_up=False, dockerfile_path=dockerfile, target=target, buildargs={"BASE_IMAGE": BASE_IMAGE}, rm=True
-    )
+    arguments = {"BASE_IMAGE": BASE_IMAGE, "VERSION": version, "REVISION": REVISION}
+    image = DockerImage(path=context, tag=tag, clean_up=False, dockerfile_path=dockerfile, target=target, buildargs=arguments, rm=True)
     try:
         image.build()
     except docker.errors.BuildError as e:
@@ -96,6 +99,6 @@ def build_release(version: str) -> ReleaseImages:
         shutil.copyfile(ROOT / name, context / name)
     return ReleaseImages(
         version,
-        build(f"cursorkeeper:release-{version}", context, "Dockerfile"),
-        build(f"cursorkeeper-gateway:release-{version}", context, "java/Dockerfile", "gateway"),
+        build(f"cursorkeeper:release-{version}", context, "Dockerfile", version=version),
+        build(f"cursorkeeper-gateway:release-{version}", context, "java/Dockerfile", "gateway", version),
     )
