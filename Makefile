@@ -9,11 +9,16 @@ JAVA_SOURCES := java/pom.xml $(shell find java/gateway -name '*.java' -o -name '
 INTEROP := .build/interop
 INTEROP_SOURCES := $(shell find java/interop -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.properties' \) -print 2>/dev/null)
 
-.PHONY: help setup jar interop-classes demo test test-containers test-fast test-java check bench clean
+VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
+IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
+
+.PHONY: help setup jar interop-classes demo test test-containers test-fast test-java check bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
 	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make check (ruff, mypy), make bench, make clean'
+	@echo '  make images (with Docker), make up and make down (the whole system in containers: deploy/README.md)'
 
 $(VENV)/.installed: requirements-dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -70,6 +75,19 @@ test-containers: setup $(JAR)
 
 bench: setup $(JAR)
 	$(BIN)/python -m bench
+
+# The jar is copied into images, so it is made here; everything else is made in them.
+images: $(JAR)
+	$(IMAGE) -t cursorkeeper:$(VERSION) .
+	$(IMAGE) -t cursorkeeper-gateway:$(VERSION) -f java/Dockerfile --target gateway .
+	$(IMAGE) -t cursorkeeper-node:$(VERSION) -f java/Dockerfile --target node .
+
+up: $(JAR)
+	CURSORKEEPER_VERSION=$(VERSION) CURSORKEEPER_REVISION=$(REVISION) deploy/compose.sh up
+
+# VOLUMES=yes: the data goes, too.
+down:
+	CURSORKEEPER_VERSION=$(VERSION) deploy/compose.sh down $(if $(VOLUMES),--volumes)
 
 clean:
 	rm -rf $(VENV) .build java/*/target java/interop/*/target .mypy_cache .ruff_cache .pytest_cache
