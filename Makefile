@@ -13,11 +13,12 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar interop-classes demo test test-containers test-fast test-java check bench images up down clean
+.PHONY: help setup jar dist interop-classes demo test test-containers test-fast test-java check bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
-	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make check (ruff, mypy), make bench, make clean'
+	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make check (ruff, mypy),'
+	@echo '  make bench, make dist (wheel and sdist), make clean'
 	@echo '  make images (with Docker), make up and make down (the whole system in containers: deploy/README.md)'
 
 $(VENV)/.installed: requirements-dev.lock pyproject.toml
@@ -42,6 +43,12 @@ $(JAR): $(JAVA_SOURCES)
 	@touch $@
 
 jar: $(JAR)
+
+# The same sources make the same bytes; SOURCE_DATE_EPOCH, if set, is the date in them.
+dist: setup $(JAR)
+	rm -f dist/cursorkeeper-*.whl dist/cursorkeeper-*.tar.gz
+	$(BIN)/python -m hatchling build -d dist
+	@ls -l dist
 
 # Pulsar's own classes, for the tests that compare with them; jar and demo do without.
 $(INTEROP): $(INTEROP_SOURCES)
@@ -90,5 +97,5 @@ down:
 	CURSORKEEPER_VERSION=$(VERSION) deploy/compose.sh down $(if $(VOLUMES),--volumes)
 
 clean:
-	rm -rf $(VENV) .build java/*/target java/interop/*/target .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .build dist java/*/target java/interop/*/target .mypy_cache .ruff_cache .pytest_cache
 	rm -f clients/cursorkeeper_clients/_proto/*_pb2*

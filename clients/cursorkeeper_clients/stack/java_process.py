@@ -1,7 +1,7 @@
 """One process of the gateway jar: started, waited for, stopped, killed, frozen.
 
 Owns: the command line, the ready line with its limit, the log file, the end of the process. Does not own: what the
-commands mean (`standalone`, `cluster`).
+commands mean (`standalone`, `cluster`), where the jar is (`jar`).
 Invariants: signals go to the id of a child of ours that was not waited for yet, so never to somebody else's process; no
 process outlives this one (it watches its parent's id, and an exit handler kills what is left); temporary files are in
 a folder beside the log, emptied at every start: BookKeeper unpacks native libraries there, and a killed JVM leaves them.
@@ -22,22 +22,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-JAR_VARIABLE = "CURSORKEEPER_GATEWAY_JAR"
-JAR_IN_REPOSITORY = Path("java/gateway/target/cursorkeeper-gateway.jar")
+from cursorkeeper_clients.stack.errors import StackError
+from cursorkeeper_clients.stack.jar import find_jar
+
 _TAIL_BYTES = 4096
-
-
-class StackError(Exception):
-    """A process did not start or did not stop; the message holds the end of its log."""
-
-
-def find_jar() -> Path:
-    """The gateway jar: `CURSORKEEPER_GATEWAY_JAR`, else the one built in this repository."""
-    named = os.environ.get(JAR_VARIABLE)
-    jar = Path(named) if named else Path(__file__).resolve().parents[3] / JAR_IN_REPOSITORY
-    if not jar.is_file():
-        raise StackError(f"no gateway jar at {jar}. Build it with `make jar`, or name one in {JAR_VARIABLE}.")
-    return jar
 
 
 class JavaProcess:

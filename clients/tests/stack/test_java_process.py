@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cursorkeeper_clients.stack import JavaProcess, StackError, find_jar
+from cursorkeeper_clients.stack import JavaProcess, StackError
 
 Launch = Callable[..., JavaProcess]
 
@@ -91,9 +91,3 @@ def test_a_process_that_ignores_sigterm_is_killed(launch: Launch) -> None:
     process.start()
     process.stop(max_s=0.2)
     assert not process.running
-
-
-def test_a_missing_jar_is_loud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CURSORKEEPER_GATEWAY_JAR", str(tmp_path / "none.jar"))
-    with pytest.raises(StackError, match="make jar"):
-        find_jar()

@@ -12,7 +12,7 @@ from cursorkeeper.demo.processes import ProcessFailed
 from cursorkeeper.demo.report import Report, TraceReport
 from cursorkeeper.demo.trace import TraceError
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_clients.stack import StackError
+from cursorkeeper_clients.stack import StackError, check_java, find_jar
 from rich.console import Console
 
 ENTRIES_PER_LEDGER = 50_000
@@ -32,6 +32,8 @@ def demo(
     """
     console = Console(stderr=as_json, quiet=as_json)
     try:
+        check_java()  # before anything is started: both are things that a person has to do
+        find_jar()
         report = asyncio.run(_play(entries, trace, keep, data_dir, seed, console))
     except (ProcessFailed, StackError, TraceError) as e:
         Console(stderr=True).print(f"[red]the demo could not run:[/red] {e}")
