@@ -22,7 +22,7 @@ from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.network import Network
 
 from testcontainers_tests.cluster.host import LABELS, RUN
-from testcontainers_tests.cluster.waiting import until
+from testcontainers_tests.cluster.waiting import Hopeless, until
 
 READY_MAX_S = 90.0
 TAIL_LINES = 25
@@ -98,7 +98,8 @@ class Node:
             lines = self.json_lines("ready")
             if len(lines) > self._ready_lines:
                 return lines[-1]
-            assert self.docker.status == "running", f"{self.name} ended with {self.exit_code}"
+            if self.docker.status != "running":
+                raise Hopeless(f"{self.name} ended with {self.exit_code} before it was ready")
             return None
 
         try:

@@ -16,8 +16,12 @@ class NotInTime(AssertionError):
     """A condition did not come true within its limit; the message says which, and what the last look found."""
 
 
+class Hopeless(AssertionError):
+    """Raised by a look: the condition can no longer come true."""
+
+
 async def until(look: Callable[[], T | Awaitable[T]], what: str, limit_s: float = 60.0) -> T:
-    """The first true answer of `look`, asked again and again. What it raises counts as no; NotInTime shows the last of it.
+    """The first true answer of `look`, asked again and again. What it raises counts as no, but for Hopeless; NotInTime shows the last of it.
 
     Does not block the loop: a `look` that talks to Docker runs in a thread.
     """
@@ -28,6 +32,8 @@ async def until(look: Callable[[], T | Awaitable[T]], what: str, limit_s: float 
             if found:
                 return found
             last = repr(found)
+        except Hopeless:
+            raise
         except Exception as e:  # whatever is not there yet
             last = f"{type(e).__name__}: {e}"
         if time.monotonic() - began > limit_s:

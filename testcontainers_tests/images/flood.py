@@ -16,6 +16,7 @@ from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
 from cursorkeeper_clients.ack_stream.settings import SourceSettings
 from cursorkeeper_clients.ack_stream.values import Acks, LayoutItem, LayoutState, LedgerAcks
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
 LEDGER, SPAN, BATCH = 5, 8_000_000, 250_000
 
@@ -25,9 +26,9 @@ def column(cursor: int, batch: int) -> NDArray[np.uint32]:
     return np.random.default_rng((cursor, batch)).integers(0, SPAN, BATCH, dtype=np.uint32)
 
 
-def acked(cursor: int, batches: int) -> set[int]:
+def acked(cursor: int, batches: int) -> BitMap:
     """Every entry of a cursor."""
-    return {int(e) for batch in range(batches) for e in column(cursor, batch)}
+    return BitMap(np.concatenate([column(cursor, batch) for batch in range(batches)]))
 
 
 def topic(cursor: int) -> str:

@@ -186,6 +186,7 @@ def fail(m: CursorMachine, reason: str) -> None:
         return
     assert w.current is not None
     w.phase, w.trouble, w.retry_at_s = WriterPhase.FAILED, f"BookKeeper: ledger {w.current.ledger}: {reason}", None
+    m.emit(fx.Report("ledger failed", {"ledger": w.current.ledger, "reason": reason}))
     snapshotting.abort(m)
 
 

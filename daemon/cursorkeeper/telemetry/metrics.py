@@ -23,8 +23,8 @@ _SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1
 _BYTES = tuple(float(64 * 2 ** (step / 2)) for step in range(29))
 """64 B to 1 MiB in steps of 1.41."""
 _WARN = (
-    "paused", "cursor refused", "handle refused", "bug", "ledger left", "ledger not deleted", "state truncated", "state does not fit",
-    "state recovered that was truncated", "unfinished state", "closed without",
+    "paused", "cursor refused", "handle refused", "bug", "ledger failed", "ledger left", "ledger not deleted", "state truncated",
+    "state does not fit", "state recovered that was truncated", "unfinished state", "closed without",
 )  # fmt: skip
 SUMMED = (
     "accepted_acks", "new_acks", "duplicate_acks", "flushes", "snapshots", "rolls", "inline_backstops", "partial_acks_ignored",
