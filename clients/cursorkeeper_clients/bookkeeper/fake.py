@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cursorkeeper_clients.bookkeeper.errors import NO_SUCH_LEDGER_REASON, NoSuchLedger, Outcome
 from cursorkeeper_clients.bookkeeper.fake_gateway import FakeGateway, FakeProcess
@@ -75,6 +75,18 @@ class FakeBookKeeper:
         self._next_ledger += self.rng.randint(1, 3)
         made = FakeLedger(self._next_ledger, spec, custom_metadata, int(asyncio.get_running_loop().time() * 1000))
         self.ledgers[made.ledger] = made
+        return made
+
+    def restore(
+        self, ledger: int, spec: LedgerSpec, custom_metadata: Mapping[str, bytes], entries: Sequence[bytes], *, closed: bool
+    ) -> FakeLedger:
+        """A ledger as it was left elsewhere, under its own id: closed, or open with every entry acknowledged. New ids are above it."""
+        made = self.ledgers[ledger] = FakeLedger(ledger, spec, custom_metadata, 0)
+        for payload in entries:
+            made.ack(made.store(payload))
+        if closed:
+            made.close_at(len(entries) - 1)
+        self._next_ledger = max(self._next_ledger, ledger)
         return made
 
     def new_instance(self) -> str:
