@@ -1,0 +1,1 @@
+"""What earlier releases wrote (`testdata/releases/`) is read for ever."""
