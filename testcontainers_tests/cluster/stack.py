@@ -126,6 +126,16 @@ class ContainerStack:
         topics = topics or [f"persistent://containers/{story}/topic-{number}-{c}" for c in range(cursors)]
         where = daemon or f"{self.daemon.name}:{STREAM_PORT}"
         source = SourceNode(self.images, self.network, f"source-{number}", where, topics, seed=1_000 * number, **arguments)
+        return await self._flowing(source, flows)
+
+    async def source_again(self, former: SourceNode, daemon: DaemonNode, flows: int = 10) -> SourceNode:
+        """The same cursors and the same acks, from the first on, through another daemon, which takes the cursors over."""
+        number = next(_sources)
+        where = f"{daemon.name}:{STREAM_PORT}"
+        source = SourceNode(self.images, self.network, f"source-{number}", where, former.topics, seed=former.seed, moves=former.moves)
+        return await self._flowing(source, flows)
+
+    async def _flowing(self, source: SourceNode, flows: int) -> SourceNode:
         self._sources.append(source)
         await asyncio.to_thread(source.start)
         await source.ready()
