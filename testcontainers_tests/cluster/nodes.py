@@ -245,13 +245,22 @@ class SourceNode(Node):
 
 
 class BadCaseNode(Node):
-    """`cursorkeeper.demo.source`: the bad case at a chosen size, once; ends with 0 when all of it is durable."""
+    """`cursorkeeper.demo.source`: the bad case at a chosen size, once; ends with 0 when all of it is durable. `ledger`: and says
+    of every batch when it is sent and when it is durable, so that it may be killed at any time."""
 
-    def __init__(self, images: Images, network: Network, daemon: str, case: BadCase) -> None:
+    def __init__(self, images: Images, network: Network, daemon: str, case: BadCase, *, ledger: bool = False) -> None:
         self.case = case
         arguments = ["--daemon", daemon, "--out", "/tmp/confirmed", "--entries", str(case.entries), "--ledgers", str(case.ledgers)]
-        command = ["-m", "cursorkeeper.demo.source", *arguments, "--seed", str(case.seed)]
-        super().__init__("bad-case", images.daemon, command, network, entrypoint=[PYTHON], memory="2g")
+        arguments += ["--seed", str(case.seed), "--hole-share", str(case.hole_share), *(["--ledger"] if ledger else [])]
+        super().__init__(
+            "bad-case", images.daemon, ["-m", "cursorkeeper.demo.source", *arguments], network, entrypoint=[PYTHON], memory="2g"
+        )
+
+    def batches(self) -> tuple[int, int]:
+        """(sent, durable): the newest it said."""
+        lines = self.json_lines()
+        sent, durable = ([line[key][1] for line in lines if key in line] for key in ("sent", "durable"))
+        return max(sent, default=0), max(durable, default=0)
 
     async def finished(self, limit_s: float = 120.0) -> None:
         """It has ended, and everything it sent is durable."""

@@ -8,14 +8,17 @@ Pure: no Docker, no network.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.plays import acked_in
 from cursorkeeper.demo.random_acks import BATCH_SIZE, SPANS, Entry, make_batch
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper_clients.ack_stream.values import CursorState
+from pyroaring import BitMap
 
 SHOWN_MAX = 5
 Ack = tuple[int, int, int]
@@ -111,13 +114,31 @@ class Verdict:
 
     def add_case(self, case: BadCase, state: CursorState) -> None:
         """A bad case of which all was confirmed."""
+        acked = case.acked()
+        self._add_entries(case, acked, acked, state)
+
+    def add_part_of_case(self, case: BadCase, sent: int, durable: int, state: CursorState) -> None:
+        """A bad case of which so many batches were sent and confirmed."""
+        may, must = dict[int, BitMap](), dict[int, BitMap]()
+        for number, columns in enumerate(itertools.islice(case.batches(), sent), 1):
+            for ledger, entries in columns.items():
+                batch = bitmaps.from_unsorted(entries)
+                for known in (may, must) if number <= durable else (may,):
+                    known[ledger] = known.get(ledger, BitMap()) | batch
+        self.batches += sent
+        self._add_entries(case, may, must, state)
+
+    def _add_entries(self, case: BadCase, may: Mapping[int, BitMap], must: Mapping[int, BitMap], state: CursorState) -> None:
+        nothing = BitMap()
         self.cursors += 1
-        for (ledger, count), sent in zip(case.layout(), case.acked().values(), strict=True):
-            found = acked_in(state, ledger, count)
-            self.confirmed_present += len(sent & found)
-            self.confirmed_lost += len(sent - found)
-            self.phantom += len(found - sent)
-            self.examples += [f"data ledger {ledger}: {len(sent - found)} lost, {len(found - sent)} phantom"] if sent != found else []
+        for ledger, count in case.layout():
+            found, sent, confirmed = acked_in(state, ledger, count), may.get(ledger, nothing), must.get(ledger, nothing)
+            lost, phantom = len(confirmed - found), len(found - sent)
+            self.confirmed_present += len(confirmed & found)
+            self.confirmed_lost += lost
+            self.unconfirmed += len(sent - confirmed)
+            self.phantom += phantom
+            self.examples += [f"data ledger {ledger}: {lost} lost, {phantom} phantom"] if lost or phantom else []
 
     @property
     def is_good(self) -> bool:

@@ -73,10 +73,11 @@ class Confirmed:
 
 
 class Sender:
-    """Sends batches on one cursor and books what is confirmed."""
+    """Sends batches on one cursor and books what is confirmed. `ledger`: and says of every batch when it is sent and when it is
+    durable; batches are numbered from 1, and are the same in every process, so these lines outlive a kill of this one."""
 
-    def __init__(self, cursor: ResumingCursor, confirmed: Confirmed, gates: Gates) -> None:
-        self.cursor, self.confirmed, self._gates = cursor, confirmed, gates
+    def __init__(self, cursor: ResumingCursor, confirmed: Confirmed, gates: Gates, *, ledger: bool = False) -> None:
+        self.cursor, self.confirmed, self._gates, self._ledger = cursor, confirmed, gates, ledger
         self.sent_acks = 0
         self._waiting: dict[int, tuple[Columns, int, float, int]] = {}
         self._last_progress = self._outage_ended = time.monotonic()
@@ -89,12 +90,16 @@ class Sender:
         while len(self._waiting) >= IN_FLIGHT_MAX:
             self._changed.clear()
             await self._changed.wait()
+        if self._ledger:
+            say(sent=[0, self.cursor.last_ticket + 1])
         at, opens = time.monotonic(), self.cursor.opens
         ticket = await self.cursor.send(acks)
         self._waiting[ticket] = (columns, count, at, opens)
         self.sent_acks += count
 
     def _durable(self, upto: int) -> None:
+        if self._ledger:
+            say(durable=[0, upto])
         now = time.monotonic()
         outage = now - self._last_progress
         if outage > 1.0:
@@ -130,14 +135,14 @@ async def report(senders: list[Sender]) -> None:
         await asyncio.sleep(REPORT_EVERY_S)
 
 
-async def bad_case(address: str, case: BadCase, out: Path, shares: list[float]) -> None:
+async def bad_case(address: str, case: BadCase, out: Path, shares: list[float], *, ledger: bool = False) -> None:
     """Sends the whole case, waits until it is durable, writes the ledger."""
     layout = [LayoutItem(ledger, LayoutState.CLOSED, count) for ledger, count in case.layout()]
     async with ResumingSource.dialling(address, SourceSettings(name="demo-source")) as source:
         cursor = source.cursor(TOPIC, SUBSCRIPTION, layout=layout)
         await cursor.wait_opened()
         confirmed, gates = Confirmed(), Gates(shares, case.entries)
-        sender = Sender(cursor, confirmed, gates)
+        sender = Sender(cursor, confirmed, gates, ledger=ledger)
         listener = asyncio.create_task(gates.listen())
         reporter = asyncio.create_task(report([sender]))
         began = time.monotonic()
@@ -254,13 +259,16 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=BadCase.entries)
     parser.add_argument("--ledgers", type=int, default=BadCase.ledgers)
     parser.add_argument("--seed", type=int, default=BadCase.seed)
+    parser.add_argument("--hole-share", type=float, default=BadCase.hole_share)
+    parser.add_argument("--ledger", action="store_true", help="say of every batch when it is sent and when it is durable")
     parser.add_argument("--gate", type=float, action="append", default=[])
     parser.add_argument("--parent-pid", type=int, default=0)
     given = parser.parse_args()
     if given.trace is not None:
         work = recorded(given.daemon, given.trace, given.out, given.gate)
     else:
-        work = bad_case(given.daemon, BadCase(entries=given.entries, ledgers=given.ledgers, seed=given.seed), given.out, given.gate)
+        case = BadCase(entries=given.entries, ledgers=given.ledgers, seed=given.seed, hole_share=given.hole_share)
+        work = bad_case(given.daemon, case, given.out, given.gate, ledger=given.ledger)
     asyncio.run(_with_parent(work, given.parent_pid))
 
 
