@@ -5,6 +5,7 @@ import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import org.apache.bookkeeper.bookie.ExitCode;
 import org.apache.bookkeeper.common.component.LifecycleComponentStack;
 import org.apache.bookkeeper.proto.BookieServer;
 import org.apache.bookkeeper.server.EmbeddedServer;
@@ -29,13 +30,13 @@ public final class BookieNode {
     EmbeddedServer server = EmbeddedServer.builder(new BookieConfiguration(settings.configuration())).build();
     BookieServer bookie = server.getBookieService().getServer();
     LifecycleComponentStack stack = server.getLifecycleComponentStack();
-    stack.setExceptionHandler((thread, failure) -> died.accept("bookie " + settings.identity() + " ended with code "
-        + bookie.getBookie().getExitCode() + " (disk, journal or registration): " + Failed.inOneLine(failure)));
+    stack.setExceptionHandler((thread, failure) -> died.accept("bookie " + settings.identity() + " ended: "
+        + reason(bookie.getBookie().getExitCode()) + " (" + Failed.inOneLine(failure) + ")"));
     stack.start();
     // A bookie that cannot replay its journal or register says so in its log only, and starts nothing.
     if (!bookie.isRunning()) {
-      throw new IllegalStateException("bookie " + settings.identity() + " did not start, code "
-          + bookie.getBookie().getExitCode() + "; is its disk full, or is it still registered elsewhere?");
+      throw new IllegalStateException("bookie " + settings.identity() + " did not start: "
+          + reason(bookie.getBookie().getExitCode()));
     }
     return new BookieNode(stack, settings);
   }
@@ -46,6 +47,14 @@ public final class BookieNode {
 
   public void stop() {
     stack.close();
+  }
+
+  private static String reason(int code) {
+    return switch (code) {
+      case ExitCode.BOOKIE_EXCEPTION -> "its disk cannot be written or read; is there room, and what do the lines above say?";
+      case ExitCode.ZK_REG_FAIL -> "it could not be registered in ZooKeeper; does another bookie use its identity?";
+      default -> "code " + code;
+    };
   }
 
   // A new container's or pod's own name may be known to the resolver some seconds later than to itself.

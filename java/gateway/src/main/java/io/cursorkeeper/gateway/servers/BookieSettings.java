@@ -28,12 +28,14 @@ public record BookieSettings(
     int diskCheckIntervalMs,
     int entryLogMib,
     int journalMib,
+    int gcIntervalMs,
     boolean readOnly) {
 
   private static final int DISK_USAGE_THRESHOLD_PERCENT = 99;
   private static final int DISK_CHECK_INTERVAL_MS = 10_000;
   private static final int ENTRY_LOG_MIB = 128;
   private static final int JOURNAL_MIB = 64;
+  private static final int GC_INTERVAL_MS = 600_000;
 
   /** Flags of the command. */
   public static final List<Flag> FLAGS = List.of(
@@ -47,6 +49,7 @@ public record BookieSettings(
       Flag.number("disk-check-interval-ms", DISK_CHECK_INTERVAL_MS, "between looks at the disk"),
       Flag.number("entry-log-mib", ENTRY_LOG_MIB, "size of one entry log"),
       Flag.number("journal-mib", JOURNAL_MIB, "size of one journal"),
+      Flag.number("gc-interval-ms", GC_INTERVAL_MS, "deleted ledgers give their room back after this, log by log"),
       Flag.text("read-only", "false", "true: take no new ledgers and entries"));
 
   private static final int MIB = 1 << 20;
@@ -71,13 +74,15 @@ public record BookieSettings(
         flags.integer("disk-check-interval-ms", 10, 3_600_000),
         flags.integer("entry-log-mib", 1, 1_024),
         flags.integer("journal-mib", 1, 2_048),
+        // Compaction, every hour, must not come more often.
+        flags.integer("gc-interval-ms", 100, 3_600_000),
         flags.yes("read-only"));
   }
 
   /** A bookie for this machine alone. */
   public static BookieSettings local(Path folder, int port, String metadataServiceUri, int zooKeeperTimeoutMs) {
     return new BookieSettings(folder, port, "127.0.0.1", "", metadataServiceUri, zooKeeperTimeoutMs,
-        DISK_USAGE_THRESHOLD_PERCENT, DISK_CHECK_INTERVAL_MS, ENTRY_LOG_MIB, JOURNAL_MIB, false);
+        DISK_USAGE_THRESHOLD_PERCENT, DISK_CHECK_INTERVAL_MS, ENTRY_LOG_MIB, JOURNAL_MIB, GC_INTERVAL_MS, false);
   }
 
   public BookieSettings {
@@ -132,6 +137,7 @@ public record BookieSettings(
     config.setMinUsableSizeForEntryLogCreation(FLUSH_ROOM_BYTES);
     config.setMinUsableSizeForIndexFileCreation(INDEX_ROOM_BYTES);
     config.setEntryLogSizeLimit((long) entryLogMib * MIB);
+    config.setGcWaitTime(gcIntervalMs);
     config.setMaxJournalSizeMB(journalMib);
     config.setMaxBackupJournals(0);
     config.setProperty("journalPreAllocSizeMB", Math.min(JOURNAL_STEP_MIB, journalMib));

@@ -59,15 +59,16 @@ record Ensemble(int serverId, Map<Integer, String> members) {
   }
 
   /** Adds what a member needs to the configuration of a server. */
-  void configure(Properties config, int tickMs) {
+  void configure(Properties config, String host, int tickMs) {
     if (serverId == 0) {
       return;
     }
     members.forEach((id, address) -> config.setProperty("server." + id, address));
     config.setProperty("initLimit", Integer.toString(ticks(INIT_MAX_MS, tickMs)));
     config.setProperty("syncLimit", Integer.toString(ticks(SYNC_MAX_MS, tickMs)));
-    // A container's own name need not resolve to the address it listens on.
-    config.setProperty("quorumListenOnAllIPs", "true");
+    // Who serves clients everywhere listens to peers everywhere: a container's own name need not resolve to an address
+    // of its own. Otherwise it is the address in the list.
+    config.setProperty("quorumListenOnAllIPs", Boolean.toString(host.equals("0.0.0.0")));
     // Only to be had as properties of the JVM.
     System.setProperty("zookeeper.fastleader.maxNotificationInterval", Integer.toString(ELECTION_RETRY_MAX_MS));
     System.setProperty("zookeeper.cnxTimeout", Integer.toString(CONNECT_MAX_MS));

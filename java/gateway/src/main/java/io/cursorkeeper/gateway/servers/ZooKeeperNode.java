@@ -129,7 +129,7 @@ public final class ZooKeeperNode {
     config.setProperty("maxClientCnxns", "0");
     config.setProperty("autopurge.purgeInterval", Integer.toString(PURGE_INTERVAL_H));
     config.setProperty("autopurge.snapRetainCount", Integer.toString(SNAPSHOTS_KEPT));
-    settings.ensemble().configure(config, settings.tickMs());
+    settings.ensemble().configure(config, settings.host(), settings.tickMs());
     return config;
   }
 

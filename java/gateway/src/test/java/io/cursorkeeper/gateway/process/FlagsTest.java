@@ -1,6 +1,7 @@
 package io.cursorkeeper.gateway.process;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -40,6 +41,14 @@ class FlagsTest {
     Flags flags = Flags.parse(KNOWN, "--where", "x1", "--port", "70000");
     assertThrows(IllegalArgumentException.class, () -> flags.integer("port", 0, 65_535));
     assertThrows(IllegalArgumentException.class, () -> flags.integer("where", 0, 65_535));
+  }
+
+  @Test
+  void yesIsTrueAndNothingElse() {
+    assertTrue(Flags.parse(KNOWN, "--where", "true").yes("where"));
+    assertFalse(Flags.parse(KNOWN, "--where", "false").yes("where"));
+    Flags flags = Flags.parse(KNOWN, "--where", "yes");
+    assertTrue(assertThrows(IllegalArgumentException.class, () -> flags.yes("where")).getMessage().contains("is yes"));
   }
 
   @Test
