@@ -259,7 +259,7 @@ class BadCaseNode(Node):
     def batches(self) -> tuple[int, int]:
         """(sent, durable): the newest it said."""
         lines = self.json_lines()
-        sent, durable = ([line[key][1] for line in lines if key in line] for key in ("sent", "durable"))
+        sent, durable = ([line[key] for line in lines if key in line] for key in ("sent_batch", "durable_batch"))
         return max(sent, default=0), max(durable, default=0)
 
     async def finished(self, limit_s: float = 120.0) -> None:

@@ -91,7 +91,7 @@ class Sender:
             self._changed.clear()
             await self._changed.wait()
         if self._ledger:
-            say(sent=[0, self.cursor.last_ticket + 1])
+            say(sent_batch=self.cursor.last_ticket + 1)
         at, opens = time.monotonic(), self.cursor.opens
         ticket = await self.cursor.send(acks)
         self._waiting[ticket] = (columns, count, at, opens)
@@ -99,7 +99,7 @@ class Sender:
 
     def _durable(self, upto: int) -> None:
         if self._ledger:
-            say(durable=[0, upto])
+            say(durable_batch=upto)
         now = time.monotonic()
         outage = now - self._last_progress
         if outage > 1.0:
