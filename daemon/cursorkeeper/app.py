@@ -54,7 +54,7 @@ def gateway_client(settings: Settings, *, role: str = "writer") -> GatewayClient
         GatewayClientSettings(
             address=settings.gateway,
             role=role,
-            token=read_token(settings.gateway_token_file).decode(),
+            token=read_token(settings, "gateway_token_file").decode(),
             password=settings.password.encode(),
             append_window_entries_max=8 * settings.daemon_appends_in_flight_max,
             append_window_bytes_max=settings.append_window_bytes,
@@ -76,14 +76,19 @@ def zookeeper_client(settings: Settings) -> ZooKeeperClient:
     )
 
 
-def read_token(file: str) -> bytes:
-    """The content of a token file; nothing if none is set. Raises SettingsError."""
+def read_token(settings: Settings, name: str) -> bytes:
+    """The content of the token file that setting `name` names; nothing if it names none. Raises SettingsError, also for an empty
+    file: whoever names one wants to be asked for a token."""
+    file = getattr(settings, name)
     if not file:
         return b""
     try:
-        return Path(file).read_bytes().strip()
+        token = Path(file).read_bytes().strip()
     except OSError as e:
-        raise SettingsError(f"{file}: {e.strerror or e}: a token file must be readable") from e
+        raise SettingsError(f"{name} = {file!r}: {e.strerror or e}. What to do: make it readable for this user, or name another") from e
+    if not token:
+        raise SettingsError(f"{name} = {file!r} holds no token. What to do: write one into it")
+    return token
 
 
 class Daemon:
@@ -91,6 +96,7 @@ class Daemon:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._credentials = read_token(settings, "source_token_file")
         self.telemetry = DaemonTelemetry()
         self.gateway = gateway_client(settings)
         self.zookeeper = zookeeper_client(settings)
@@ -128,7 +134,7 @@ class Daemon:
             pool,
             name=self.settings.identity,
             incarnation=f"{random.getrandbits(64):016x}",
-            credentials=read_token(self.settings.source_token_file),
+            credentials=self._credentials,
         )
         await self._serve(keeper, sessions)
         for source in self.settings.sources:

@@ -54,7 +54,7 @@ def gateway_settings(settings: Settings, role: str) -> GatewayClientSettings:
     return GatewayClientSettings(
         address=settings.gateway,
         role=role,
-        token=read_token(settings.gateway_token_file).decode(),
+        token=read_token(settings, "gateway_token_file").decode(),
         password=settings.password.encode(),
         start_timeout_s=START_TIMEOUT_S,
         append_window_entries_max=8 * settings.daemon_appends_in_flight_max,
