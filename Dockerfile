@@ -44,10 +44,12 @@ RUN CURSORKEEPER_WHEEL_JAR=no /opt/build/bin/pip wheel --quiet --no-deps --no-bu
  && python3 -m compileall -q /opt/cursorkeeper/lib
 
 FROM ${BASE_IMAGE}
+# Programs that run as root whoever starts them (su, mount) are of use to an intruder only.
 RUN apt-get update -q \
  && apt-get install -y -q --no-install-recommends python3 \
  && apt-get clean \
  && useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin cursorkeeper \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
  && rm -rf /var/lib/apt/lists/* /var/log/* /etc/*-
 COPY --from=build /opt/cursorkeeper /opt/cursorkeeper
 # Settings of an image, not of the software: reachable from outside the container, and patient with neighbours that start later.

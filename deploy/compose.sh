@@ -5,17 +5,18 @@
 #     deploy/compose.sh down [-v]   stop and remove; -v: with the data
 #     deploy/compose.sh ...         anything else goes to Compose as it is: ps, logs -f daemon, exec daemon cursorkeeper ls
 #
-# The project is called cursorkeeper unless COMPOSE_PROJECT_NAME says otherwise. UP_TIMEOUT_S limits the wait after the start.
+# COMPOSE_PROJECT_NAME (default: cursorkeeper), COMPOSE_EXTRA (one more Compose file, laid over compose.yaml) and UP_TIMEOUT_S
+# (limit of the wait after the start) come from the environment.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-: "${COMPOSE_PROJECT_NAME:=cursorkeeper}" "${UP_TIMEOUT_S:=180}"
+: "${COMPOSE_PROJECT_NAME:=cursorkeeper}" "${COMPOSE_EXTRA:=}" "${UP_TIMEOUT_S:=180}"
 export COMPOSE_PROJECT_NAME
 
 if docker compose version >/dev/null 2>&1; then
-  compose() { docker compose -f "$here/compose.yaml" "$@"; }
+  compose() { docker compose -f "$here/compose.yaml" ${COMPOSE_EXTRA:+-f "$COMPOSE_EXTRA"} "$@"; }
   plugin=yes
 elif command -v docker-compose >/dev/null 2>&1; then
-  compose() { docker-compose -f "$here/compose.yaml" "$@"; }
+  compose() { docker-compose -f "$here/compose.yaml" ${COMPOSE_EXTRA:+-f "$COMPOSE_EXTRA"} "$@"; }
   plugin=no
 else
   echo "no Compose: neither \`docker compose\` nor docker-compose is here." >&2
@@ -29,7 +30,7 @@ missing() {
     $(compose ps -q) 2>&1 | awk '
       $2 == "running" && ($4 == "healthy" || $4 == "none") { next }
       $2 == "exited" && $3 == 0 && $4 == "none" { next }
-      { print substr($1, 2), $2, $4 }'
+      { sub("^/", "", $1); print $1, $2, $4 }'
 }
 
 wait_healthy() {

@@ -1,0 +1,118 @@
+"""The user's own Compose file, run under a project name of this run: brought up, looked at, taken down with its volumes.
+
+Owns: the project's name, its free ports on 127.0.0.1, and the labels by which a killed run is swept; these are laid over
+deploy/compose.yaml by one more file, which changes nothing else but how often health is asked. Blocks for as long as Compose takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import docker
+import yaml
+from cursorkeeper_clients.stack.ports import free_port
+from docker.models.containers import Container
+
+from testcontainers_tests.cluster.host import LABELS, RUN
+from testcontainers_tests.cluster.images import BASE_IMAGE, ROOT
+
+SCRIPT = ROOT / "deploy/compose.sh"
+FILE = ROOT / "deploy/compose.yaml"
+TAG = "compose-test"
+PORTS = {"CURSORKEEPER_PORT": 7650, "CURSORKEEPER_METRICS_PORT": 7652, "CURSORKEEPER_GATEWAY_METRICS_PORT": 7653, "PROMETHEUS_PORT": 9090}
+"""Variable of the Compose file -> the port in the container."""
+COMMAND_MAX_S = 600
+"""Also for images that must be built from nothing."""
+NO_COMPOSE = 3
+KILL = "import os; os.kill({pid}, 9)"
+
+
+class ComposeProject:
+    """See the module. `folder`: for the file that is laid over."""
+
+    def __init__(self, client: docker.DockerClient, folder: Path) -> None:
+        self.name = f"ck-{RUN}-compose"
+        self._docker = client
+        self._ports = {name: free_port() for name in PORTS}
+        extra = folder / "extra.yaml"
+        extra.write_text(yaml.safe_dump(self._extra()))
+        self._environment = {
+            **os.environ,
+            **{name: str(port) for name, port in self._ports.items()},
+            "COMPOSE_PROJECT_NAME": self.name,
+            "COMPOSE_EXTRA": str(extra),
+            "CURSORKEEPER_VERSION": TAG,
+            "BASE_IMAGE": BASE_IMAGE,
+        }
+
+    @staticmethod
+    def _extra() -> dict[str, Any]:
+        file = yaml.safe_load(FILE.read_text())
+        services: dict[str, dict[str, Any]] = {name: {"labels": LABELS} for name in file["services"]}
+        for name, service in file["services"].items():
+            if not service.get("healthcheck", {}).get("disable"):
+                services[name]["healthcheck"] = {"interval": "1s" if name != "daemon" else "2s"}
+        parts = {part: {name: {"labels": LABELS} for name in file[part]} for part in ("networks", "volumes")}
+        return {"services": services, **parts}
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """A command of deploy/compose.sh; its standard output. AssertionError with everything it said if it fails."""
+        done = subprocess.run([str(SCRIPT), *command], env=self._environment, capture_output=True, text=True, timeout=COMMAND_MAX_S)
+        assert done.returncode == 0 or not check, f"{SCRIPT.name} {' '.join(command)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def cursorkeeper(self, *command: str) -> str:
+        """A command of the daemon's container."""
+        return self.run("exec", "-T", "daemon", "cursorkeeper", *command)
+
+    # --- looking at it ---
+
+    def containers(self) -> dict[str, Container]:
+        """By service, as they are now; stopped ones, too."""
+        mine = {"label": f"com.docker.compose.project={self.name}"}
+        return {c.labels["com.docker.compose.service"]: c for c in self._docker.containers.list(all=True, filters=mine)}
+
+    def leftovers(self) -> list[str]:
+        """What of it Docker still knows: containers, networks, volumes."""
+        mine = {"label": f"com.docker.compose.project={self.name}"}
+        found = [*self._docker.containers.list(all=True, filters=mine), *self._docker.networks.list(filters=mine)]
+        return [str(thing.name) for thing in (*found, *self._docker.volumes.list(filters=mine))]
+
+    def health(self) -> dict[str, str]:
+        """Docker's own, by service; a container without a health check has its status instead."""
+        states = {name: container.attrs["State"] for name, container in self.containers().items()}
+        return {name: str(state["Health"]["Status"] if "Health" in state else state["Status"]) for name, state in states.items()}
+
+    def page(self, port: str, path: str) -> str:
+        """What a published port answers to GET; `port`: its variable's name."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[port]}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def prometheus(self, path: str) -> Any:
+        """The data of an answer of Prometheus' HTTP API."""
+        return json.loads(self.page("PROMETHEUS_PORT", f"/api/v1/{path}"))["data"]
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's samples on the daemon's page now."""
+        lines = self.page("CURSORKEEPER_METRICS_PORT", "/metrics").splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition(" ")[0].partition("{")[0] == name)
+
+    # --- doing something to it ---
+
+    def crash(self, service: str) -> None:
+        """SIGKILL to the process, as the kernel would do it: `docker kill` would count as an operator's stop. Another container does
+        it, which sees the host's processes, so that it works where Docker runs in a machine of its own."""
+        pid = self.containers()[service].attrs["State"]["Pid"]
+        self._docker.containers.run(
+            f"cursorkeeper:{TAG}", ["-c", KILL.format(pid=pid)], entrypoint="/opt/cursorkeeper/bin/python3", user="0", pid_mode="host",
+            cap_drop=["ALL"], cap_add=["KILL"], network_mode="none", labels=LABELS, remove=True,
+        )  # fmt: skip
+
+    def down(self) -> None:
+        """Away with everything, whatever state it is in."""
+        self.run("down", "--volumes", "--timeout", "5", check=False)
