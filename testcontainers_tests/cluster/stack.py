@@ -244,8 +244,9 @@ class ContainerStack:
         for source in sources:
             for topic, truth in zip(source.topics, source.truth(), strict=True):
                 truths[topic] = truths[topic] | truth if topic in truths else truth
-        for topic, truth in truths.items():
-            verdict.add(topic, truth, await self.read(topic, daemon))
+        found = await asyncio.gather(*(self.read(topic, daemon) for topic in truths))
+        for (topic, truth), state in zip(truths.items(), found, strict=True):
+            verdict.add(topic, truth, state)
         return verdict
 
 
