@@ -43,7 +43,6 @@ async def killed_in_a_snapshot(stack: ContainerStack, owner: DaemonNode) -> int:
     """SIGKILL while it writes segments; returns how many of an unfinished snapshot are left. Again, if it had just finished."""
     for _ in range(TRIES_MAX):
         await until(lambda: writes_segments(owner), f"{owner.name} takes a snapshot", 60)
-        print(counts(owner), end=" ")
         owner.kill()
         if segments := await unfinished_segments(stack):
             return segments
@@ -72,9 +71,7 @@ async def unfinished_segments(stack: ContainerStack) -> int:
     return 0 if Kind.SNAPSHOT_END in kinds else kinds.count(Kind.SEGMENT)
 
 
-async def test_tens_of_millions_of_entries_are_there_for_the_second_daemon(
-    stack: ContainerStack, accept: Callable[[Verdict], None]
-) -> None:
+async def test_tens_of_millions_of_acks_are_there_for_the_next_owner(stack: ContainerStack, accept: Callable[[Verdict], None]) -> None:
     owner = stack.make_daemon(4, **LONG_SNAPSHOTS)
     await stack.add(owner)
     source = BadCaseNode(stack.images, stack.network, f"{owner.name}:{STREAM_PORT}", CASE, ledger=True)

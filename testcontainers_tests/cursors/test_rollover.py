@@ -20,8 +20,8 @@ from testcontainers_tests.cluster.waiting import until
 
 SMALL = {"ledger_bytes_max": 1_000, "snapshot_bytes_min": 10_000, "inline_state_max_bytes": 0}
 """A ledger holds a few records, a snapshot comes after some ledgers, and closing leaves a chain."""
-ROLLS_MIN, SNAPSHOTS_MIN = 90, 6
-"""Of three cursors together."""
+ROLLS_MIN, SNAPSHOTS_MIN = 60, 3
+"""Of three cursors together, in each of three stretches."""
 
 
 async def rolled(daemon: DaemonNode) -> None:

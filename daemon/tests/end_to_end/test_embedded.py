@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper_clients.ack_stream.resuming import ResumingSource
 from cursorkeeper_clients.ack_stream.source import SourceConnection, SourceServer
 from cursorkeeper_clients.ack_stream.values import Acks, LedgerAcks, Position
 from cursorkeeper_clients.stack import Standalone
 
 from daemon.tests.end_to_end.conftest import Daemons
+from daemon.tests.end_to_end.stories import LIVES, live
 from daemon.tests.end_to_end.workload import LAYOUT, Driver, check, driving, recovered
 
 pytestmark = pytest.mark.jvm
@@ -95,32 +97,21 @@ async def test_the_daemon_dials_a_source_that_serves(stack: Standalone, daemons:
         check(await recovered(other.address, "persistent://e2e/ns/dialled"), driver.truth)
 
 
-async def test_reset_delete_and_create_again(stack: Standalone, daemons: Daemons) -> None:
-    daemon = await daemons.start(stack.gateway, stack.zookeeper)
-    topic = "persistent://e2e/ns/reset"
-    async with SourceConnection(daemon.address) as session:
-        handle = session.open(topic, "sub", layout=LAYOUT, cursor_properties={"a": "b"})
-        await handle.wait_opened()
-        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(11, range_of(0, 100))])))
-        assert await handle.reset(Position(11, 49)) == 2
-        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(11, [60])])))
-    await daemon.kill()
-    await daemon.start()
-    state = await recovered(daemon.address, topic)
-    assert (state.mark_delete, state.generation) == (Position(11, 49), 2)
-    assert {e for e in state.acked[11] if e > 49} == {60}
-    assert state.cursor_properties == {"a": "b"}
-    async with SourceConnection(daemon.address) as session:
-        handle = session.open(topic, "sub", takeover=True)
-        await handle.wait_opened()
-        epoch = handle.epoch
-        await handle.delete()
-        again = session.open(topic, "sub", layout=LAYOUT)
-        fresh = await again.wait_opened()
-        assert again.epoch > epoch, "epochs never restart"
-        assert fresh.generation == 3
-        assert not fresh.acked
+class Successors:
+    """Each owner is killed before the next one is started, as another process at another address."""
+
+    def __init__(self, stack: Standalone, daemons: Daemons, first: DaemonProcess) -> None:
+        self._daemons, self._owner = daemons, first
+        self.gateway, self.zookeeper = stack.gateway, stack.zookeeper
+
+    @property
+    def address(self) -> str:
+        return self._owner.address
+
+    async def next(self) -> None:
+        await self._owner.kill()
+        self._owner = await self._daemons.start(self.gateway, self.zookeeper)
 
 
-def range_of(first: int, stop: int) -> list[int]:
-    return list(range(first, stop))
+async def test_lives_of_cursors_over_their_owners_deaths(stack: Standalone, daemons: Daemons) -> None:
+    await live(Successors(stack, daemons, await daemons.start(stack.gateway, stack.zookeeper)), LIVES)
