@@ -1,7 +1,7 @@
 """`python -m tools.record_release --out DIR`: plays every story on the real stack and writes what the release stored.
 
-Whatever `cursorkeeper` the interpreter imports is the release that is recorded; the gateway is the jar of this repository, or the
-one in CURSORKEEPER_GATEWAY_JAR. Invariant: nothing is written of a cursor that the release itself, as the next owner, does not
+The release that is recorded is the one that is installed for this interpreter; the gateway is the jar of its repository, or the one
+in CURSORKEEPER_GATEWAY_JAR. Invariant: nothing is written of a cursor that the release itself, as the next owner, does not
 read back as its source knew it.
 """
 
@@ -12,8 +12,10 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
+from cursorkeeper.core.names import ROOT
 from pyroaring import BitMap
 
 from tools.record_release import native_stories, pulsar_stories
@@ -22,6 +24,7 @@ from tools.record_release.stories import Ended, Story
 from tools.record_release.truth import State, set_of
 from tools.record_release.written import Folder, dump, state_json
 
+DISTRIBUTION = "cursorkeeper"
 STORIES = (*native_stories.STORIES, *pulsar_stories.STORIES)
 
 
@@ -96,19 +99,28 @@ def _positions(part: Json) -> set[tuple[int, int]]:
 
 
 async def play(stories: Sequence[Story], out: Path) -> None:
-    """All of them on one stack."""
+    """All of them on one stack. Ends the process if the folder, the distribution and the gateway are not of one release."""
+    release = version(DISTRIBUTION)
+    if out.name != release:
+        raise SystemExit(f"{out}: the release that is installed here is {release}; give a folder of that name, or install the other one")
     folder = Folder(out)
     with tempfile.TemporaryDirectory() as work:
         async with stage(Path(work)) as on:
+            gateway = await on.gateway.describe()
+            if gateway.version != release:
+                raise SystemExit(
+                    f"the gateway's jar is of {gateway.version}, not of {release}: build it (`make jar`) or name it in CURSORKEEPER_GATEWAY_JAR"
+                )
             for story in stories:
                 await record(on, story, folder)
-            folder.finish((await on.zookeeper.get("/cursorkeeper/cursors")).data.decode())
+            deployment = (await on.zookeeper.get(ROOT)).data.decode()
+            folder.finish({"release": release, "bookkeeper": gateway.bookkeeper_version, "root": ROOT, "deployment": deployment})
 
 
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m tools.record_release", description="Record what this release writes.")
-    parser.add_argument("--out", type=Path, required=True, help="an empty folder, as in testdata/releases/VERSION")
+    parser.add_argument("--out", type=Path, required=True, help="an empty folder, testdata/releases/VERSION")
     parser.add_argument("--only", nargs="*", help="stories, by name; all without it")
     arguments = parser.parse_args()
     known = {story.__name__.replace("_", "-"): story for story in STORIES}

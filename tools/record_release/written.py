@@ -9,18 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cursorkeeper.core.names import ROOT
 from cursorkeeper_clients.ack_stream.values import CursorState
 from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState
 
 from tools.record_release.stage import Cursor, Json, Stage
 from tools.record_release.truth import ranges
 
-DISTRIBUTION = "cursorkeeper"
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 
 
@@ -88,10 +85,9 @@ class Folder:
             (self.path / f"{story}.entries.xz").write_bytes(lzma.compress(body, filters=_FILTERS))
         self._names.append(story)
 
-    def finish(self, deployment: str) -> None:
+    def finish(self, shared: Json) -> None:
         """What all of them share."""
-        told = {"release": version(DISTRIBUTION), "root": ROOT, "deployment": deployment, "cursors": sorted(self._names)}
-        (self.path / "release.json").write_text(pretty(told))
+        (self.path / "release.json").write_text(pretty({**shared, "cursors": sorted(self._names)}))
 
 
 def pretty(value: dict[str, Any], depth: int = 2, indent: str = "") -> str:
