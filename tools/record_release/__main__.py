@@ -108,9 +108,8 @@ async def play(stories: Sequence[Story], out: Path) -> None:
         async with stage(Path(work)) as on:
             gateway = await on.gateway.describe()
             if gateway.version != release:
-                raise SystemExit(
-                    f"the gateway's jar is of {gateway.version}, not of {release}: build it (`make jar`) or name it in CURSORKEEPER_GATEWAY_JAR"
-                )
+                remedy = "build it (`make jar`), or name another one in CURSORKEEPER_GATEWAY_JAR"
+                raise SystemExit(f"the gateway's jar is of {gateway.version}, not of {release}: {remedy}")
             for story in stories:
                 await record(on, story, folder)
             deployment = (await on.zookeeper.get(ROOT)).data.decode()
