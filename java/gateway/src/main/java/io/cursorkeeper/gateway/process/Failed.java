@@ -1,5 +1,6 @@
 package io.cursorkeeper.gateway.process;
 
+import java.nio.file.FileSystemException;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 
@@ -23,11 +24,18 @@ public final class Failed {
     StringBuilder line = new StringBuilder();
     Throwable at = cause(failure);
     for (int depth = 0; at != null && depth < CAUSES_MAX; depth++, at = at.getCause()) {
-      String text = at.getMessage() == null ? at.getClass().getSimpleName() : at.getMessage();
+      String text = text(at);
       if (line.indexOf(text) < 0) {
         line.append(line.length() == 0 ? "" : ": ").append(text);
       }
     }
     return line.toString().replace('\n', ' ');
+  }
+
+  private static String text(Throwable failure) {
+    String name = failure.getClass().getSimpleName();
+    // Of a file system's failures the message is often the path alone.
+    boolean onlyPath = failure instanceof FileSystemException file && file.getReason() == null;
+    return failure.getMessage() == null ? name : onlyPath ? name + " " + failure.getMessage() : failure.getMessage();
   }
 }
