@@ -21,7 +21,7 @@ class Hopeless(AssertionError):
 
 
 async def until(look: Callable[[], T | Awaitable[T]], what: str, limit_s: float = 60.0) -> T:
-    """The first true answer of `look`, asked again and again. What it raises counts as no, but for Hopeless; NotInTime shows the last of it.
+    """The first true answer of `look`, asked again and again. What it raises counts as no (not Hopeless); NotInTime shows the last.
 
     Does not block the loop: a `look` that talks to Docker runs in a thread.
     """
