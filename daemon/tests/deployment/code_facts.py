@@ -1,0 +1,70 @@
+"""What the code knows by name: metrics, settings, flags, events of the log. Pages and files under deploy/ may name only these.
+
+Owns: where each kind of name comes from. Nothing is listed by hand: a name that the code drops is missing here at once.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from cursorkeeper.settings import HIDDEN, Settings
+from cursorkeeper.telemetry.metrics import DaemonTelemetry
+
+from daemon.tests.deployment.places import ROOT
+from daemon.tests.support.world import World
+
+JAVA = ROOT / "java/gateway/src/main/java"
+PYTHON = (ROOT / "daemon/cursorkeeper", ROOT / "clients/cursorkeeper_clients")
+GATEWAY_METRICS = "cursorkeeper_gateway_"
+
+
+@cache
+def java_source() -> str:
+    """All of the jar's."""
+    return "\n".join(path.read_text() for path in sorted(JAVA.rglob("*.java")))
+
+
+@cache
+def python_source() -> str:
+    """All of the daemon's and its clients', without the generated message code."""
+    return "\n".join(path.read_text() for folder in PYTHON for path in sorted(folder.rglob("*.py")) if "_pb2" not in path.name)
+
+
+async def daemon_metrics() -> set[str]:
+    """Names on a daemon's page, from the page itself."""
+    telemetry, world = DaemonTelemetry(), World()
+    telemetry.watch(await world.keeper())
+    names: set[str] = set()
+    for metric in telemetry.registry.collect():
+        names.add(metric.name + "_total" if metric.type == "counter" else metric.name)
+        names |= {sample.name for sample in metric.samples}
+    return names
+
+
+@cache
+def gateway_metrics() -> set[str]:
+    """Names on a gateway's page: counters, gauges, and the histogram's three."""
+    source = java_source()
+    counters = re.findall(r'^\s+[A-Z_]+\("(\w+_total)"', source, re.MULTILINE)
+    gauges = re.findall(r'metrics\.gauge\("(\w+)"', source)
+    others = re.findall(r'head\(page, "(\w+)"', source) + re.findall(r'String name = "(append_seconds)"', source)
+    histogram = [name + part for name in others if name.endswith("_seconds") for part in ("_bucket", "_sum", "_count")]
+    return {GATEWAY_METRICS + name for name in (*counters, *gauges, *others, *histogram)}
+
+
+def settings() -> set[str]:
+    """Of the daemon, by our names."""
+    return set(Settings.__struct_fields__) - set(HIDDEN)
+
+
+@cache
+def jar_flags() -> set[str]:
+    """Of all commands of the jar, without the dashes."""
+    return set(re.findall(r'Flag\.(?:text|number|required)\("([\w-]+)"', java_source()))
+
+
+@cache
+def module_flags(name: str) -> set[str]:
+    """Of a module of the daemon that reads its command line with argparse, with the dashes."""
+    return set(re.findall(r'add_argument\("(--[\w-]+)"', (PYTHON[0] / name).read_text()))
