@@ -57,7 +57,9 @@ async def live(owners: Owners, stories: Sequence[Callable[[Owners, str], Story]]
             await stack.enter_async_context(aclosing(told))  # type: ignore[type-var]
             running.append((story.__name__, told))
         while True:
-            goes_on = await asyncio.gather(*(_step(name, told) for name, told in running))
+            goes_on = await asyncio.gather(*(_step(name, told) for name, told in running), return_exceptions=True)
+            if problems := [found for found in goes_on if isinstance(found, Exception)]:
+                raise ExceptionGroup(f"{len(problems)} of {len(running)} stories went wrong", problems)
             running = [one for one, more in zip(running, goes_on, strict=True) if more]
             if not running:
                 return
