@@ -1,7 +1,8 @@
-"""ZooKeeper goes away, alone and as an ensemble of three, while acks flow. Appends need no ZooKeeper: as long as no ledger has to be
-rolled, acks are confirmed without it, however long it is away. Afterwards sessions, watches and registrations come back by themselves.
+"""Members of an ensemble of three go away while acks flow, up to all of them. Appends need no ZooKeeper: as long as no ledger has to be
+rolled, acks are confirmed without it, however long it is away. Afterwards sessions and registrations come back by themselves.
 
-The daemons here take snapshots as late as the product does, because a snapshot begins with a roll.
+The daemons here take snapshots as late as the product does, because a snapshot begins with a roll. A ZooKeeper that stands alone goes
+away in `test_faults_processes` and `test_faults_network`.
 """
 
 from __future__ import annotations
@@ -26,47 +27,47 @@ ROLLS_LATE = {"snapshot_bytes_min": 1 << 20}
 
 @pytest.fixture(scope="module")
 def shared_stack(opener: Opener) -> ContainerStack:
-    return opener(settings=ROLLS_LATE)
-
-
-@pytest.fixture
-def ensemble(opener: Opener) -> ContainerStack:
     return opener(settings=ROLLS_LATE, zookeepers=3)
 
 
-async def test_zookeeper_alone(stack: ContainerStack, accept: Accept) -> None:
-    story = await Story.begin(stack, "zookeeper")
-    async with story.step("killed and started"), faults.killed(stack.zookeeper):
+async def test_members_of_the_ensemble_go_away(stack: ContainerStack, accept: Accept) -> None:
+    story = await Story.begin(stack, "ensemble", moves=True)
+    async with story.step("the leader is killed: new cursors open all the same"), faults.killed(with_mode(stack, "leader")):
+        late = await Story.begin(stack, "ensemble-late", cursors=1)
         await story.flows()
-    async with story.step("frozen past every session: acks flow on"):
-        with faults.paused(stack.zookeeper):
-            await story.source.flows_for(PAST_THE_SESSION_S)
-    async with story.step("stopped past every session: acks flow on; then bookies register again, and new cursors open"):
-        assert await asyncio.to_thread(stack.zookeeper.stop) != 137, "it had to be killed"
-        await story.source.flows_for(PAST_THE_SESSION_S)
-        await asyncio.to_thread(stack.zookeeper.start_again)
-        await stack.zookeeper.ready()
-        late = await Story.begin(stack, "zookeeper-late", cursors=1)
-    await story.end(accept)
-    await late.end(accept)
-
-
-async def test_an_ensemble_of_three(ensemble: ContainerStack, accept: Accept) -> None:
-    story = await Story.begin(ensemble, "ensemble")
-    async with story.step("the leader is killed: new cursors open all the same"), faults.killed(with_mode(ensemble, "leader")):
-        late = await Story.begin(ensemble, "ensemble-late", cursors=1)
+    async with story.step("a follower is killed"), faults.killed(with_mode(stack, "follower")):
         await story.flows()
-    async with story.step("a follower is killed"), faults.killed(with_mode(ensemble, "follower")):
-        await story.flows()
-    async with story.step("the member that the daemon is connected to is frozen past its session"):
-        [member] = [z for z in ensemble.zookeepers if z.talks_with(ensemble.daemon.ip)]
+    async with story.step("the member that the daemon is connected to is frozen past its session: it moves on"):
+        member, *others = sorted(stack.zookeepers, key=lambda z: not z.talks_with(stack.daemon.ip))
         with faults.paused(member):
             await story.source.flows_for(PAST_THE_SESSION_S)
-            await until(lambda: any(z.talks_with(ensemble.daemon.ip) for z in ensemble.zookeepers if z is not member), "it moves on")
-    async with story.step("two of three are killed: no quorum, and acks flow on"), faults.killed(*ensemble.zookeepers[:2]):
+            await until(lambda: any(z.talks_with(stack.daemon.ip) for z in others), "it moves on")
+    await asyncio.gather(story.end(accept), late.end(accept))
+
+
+async def test_no_quorum(stack: ContainerStack, accept: Accept) -> None:
+    story = await Story.begin(stack, "no-quorum")
+    async with story.step("two of three are stopped past all sessions: acks flow on"):
+        await stopped_past_the_session(story, *stack.zookeepers[:2])
+    async with story.step("all are frozen past all sessions: acks flow on"):
+        with faults.paused(*stack.zookeepers):
+            await story.source.flows_for(PAST_THE_SESSION_S)
+    async with story.step("all are killed and started"), faults.killed(*stack.zookeepers):
+        await story.flows()
+    async with story.step("new cursors open again"):
+        late = await Story.begin(stack, "no-quorum-late", cursors=1)
+    await asyncio.gather(story.end(accept), late.end(accept))
+
+
+async def stopped_past_the_session(story: Story, *nodes: ZooKeeperNode) -> None:
+    """An orderly stop; they are back, and ready, at the end."""
+    try:
+        codes = await asyncio.gather(*(asyncio.to_thread(node.stop) for node in nodes))
         await story.source.flows_for(PAST_THE_SESSION_S)
-    await story.end(accept)
-    await late.end(accept)
+    finally:
+        await asyncio.gather(*(asyncio.to_thread(node.start_again) for node in nodes))
+        await asyncio.gather(*(node.ready() for node in nodes))
+    assert 137 not in codes, f"{[n.name for n in nodes]} ended with {codes}: 137 is a stop that took too long"
 
 
 def with_mode(stack: ContainerStack, mode: str) -> ZooKeeperNode:
