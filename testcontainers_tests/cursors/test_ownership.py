@@ -43,7 +43,8 @@ async def test_the_older_owner_is_deposed_while_both_live(stack: ContainerStack,
 async def test_an_owner_that_was_frozen_confirms_nothing_after_the_takeover(
     stack: ContainerStack, accept: Callable[[Verdict], None]
 ) -> None:
-    one = await stack.source("frozen", interval_ms=SLOWLY_MS, extra=["--keepalive-s", "300"])  # it waits for the frozen daemon
+    # it waits for the frozen daemon, and takes twenty seconds to fill its window of 200 batches
+    one = await stack.source("frozen", interval_ms=2 * SLOWLY_MS, extra=["--keepalive-s", "300"])
     with faults.paused(stack.daemon):
         two = await stack.source("frozen", topics=one.topics, daemon=on(stack.daemons[1]), interval_ms=SLOWLY_MS)
         sent_before = one.sent_batches()  # whatever is sent from now on belongs to the next owner

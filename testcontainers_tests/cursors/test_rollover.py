@@ -20,20 +20,20 @@ from testcontainers_tests.cluster.waiting import until
 
 SMALL = {"ledger_bytes_max": 1_000, "snapshot_bytes_min": 10_000, "inline_state_max_bytes": 0}
 """A ledger holds a few records, a snapshot comes after some ledgers, and closing leaves a chain."""
-ROLLS_MIN, SNAPSHOTS_MIN = 60, 3
-"""Of three cursors together, in each of three stretches."""
+CURSORS, ROLLS_MIN, SNAPSHOTS_MIN = 5, 60, 3
+"""Of the cursors together, in each of two stretches."""
 
 
-async def rolled(daemon: DaemonNode) -> None:
+async def rolled(daemon: DaemonNode, rolls_min: int = ROLLS_MIN, snapshots_min: int = SNAPSHOTS_MIN) -> None:
     """So many times, since its start."""
 
     def look() -> bool:
         metrics = daemon.metrics()
         rolls, snapshots = metrics.get("cursorkeeper_rolls_total", 0), metrics.get("cursorkeeper_snapshots_total", 0)
-        assert rolls >= ROLLS_MIN and snapshots >= SNAPSHOTS_MIN, f"{rolls} rolls, {snapshots} snapshots"
+        assert rolls >= rolls_min and snapshots >= snapshots_min, f"{rolls} rolls, {snapshots} snapshots"
         return True
 
-    await until(look, f"{ROLLS_MIN} rolls and {SNAPSHOTS_MIN} snapshots", 90)
+    await until(look, f"{rolls_min} rolls and {snapshots_min} snapshots", 90)
 
 
 async def kept(stack: ContainerStack, source: SourceNode) -> list[Stored]:
@@ -60,7 +60,7 @@ async def test_none_is_leaked_over_many_ledgers(stack: ContainerStack, accept: C
     small, checker = stack.make_daemon(3, **SMALL), stack.daemons[1]
     await stack.add(small)
     where = f"{small.name}:{STREAM_PORT}"
-    calm = await stack.source("rolls", daemon=where, interval_ms=15)
+    calm = await stack.source("rolls", CURSORS, daemon=where, interval_ms=15)
     await rolled(small)
     await calm.finish()
     assert small.stop() == 0, small.log_tail()
@@ -71,8 +71,8 @@ async def test_none_is_leaked_over_many_ledgers(stack: ContainerStack, accept: C
 
     small.start_again()
     await small.ready()
-    cut = await stack.source("rolls-cut", daemon=where, interval_ms=15)
-    await rolled(small)
+    cut = await stack.source("rolls-cut", CURSORS, daemon=where, interval_ms=15)
+    await rolled(small, 20, 1)
     async with faults.killed(small):
         pass
     await rolled(small)
