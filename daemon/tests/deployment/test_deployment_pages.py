@@ -13,7 +13,13 @@ PAGES = {
     "kubernetes": (KUBERNETES / "README.md", (ROOT, KUBERNETES, KUBERNETES / "overlays/example")),
     "systemd": (SYSTEMD / "README.md", (ROOT, SYSTEMD)),
 }
-NAMES = ("keeper-metrics", "http-metrics", "cursorkeeper-ledger-password")
+NAMES = (
+    "keeper-metrics",
+    "http-metrics",
+    "cursorkeeper-ledger-password",
+    "cursorkeeper.io/sidecar",
+    "cursorkeeper.io/uses-gateway",
+)
 CITED = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`|(?:^| )((?:deploy|daemon|testcontainers_tests)/[\w./-]+)", re.MULTILINE)
 
 
@@ -36,14 +42,8 @@ def test_the_kubernetes_page_names_what_the_files_name() -> None:
         assert f"`{secret['metadata']['name'].rsplit('-', 1)[0]}`" in page
         for key in secret["data"]:
             assert f"`{key}`" in page
-    for name in (
-        "keeper-metrics",
-        "http-metrics",
-        "cursorkeeper-ledger-password",
-        "cursorkeeper.io/sidecar",
-        "cursorkeeper.io/uses-gateway",
-    ):
-        assert name in page and name in (ROOT / "daemon/tests/deployment/rendered/example.yaml").read_text()
+    files = (RENDERED / "example.yaml").read_text()
+    assert [name for name in NAMES if name not in page or name not in files] == []
     assert port(cluster.daemon, "keeper-metrics") == 7652 and "(7652)" in page
 
 
