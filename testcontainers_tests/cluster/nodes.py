@@ -26,6 +26,8 @@ GATEWAY_PORT, GATEWAY_METRICS_PORT = 7651, 7653
 STREAM_PORT, METRICS_PORT = 7650, 7652
 SESSION_MS = 5_000
 """Of bookies, gateway and daemons: a killed node is forgotten after that."""
+QUICK_JVM = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""Of every JVM here: they live for seconds and are started often. The second compiler would take 40 % of a stack's start, on two cores."""
 PYTHON = "/opt/cursorkeeper/bin/python3"
 """In the daemon's image."""
 TAIL_OF_CURSOR = 450
@@ -42,7 +44,7 @@ class ZooKeeperNode(Node):
         if members > 1:
             servers = ",".join(f"{n}=zk-{n}:2888:3888" for n in range(1, members + 1))
             command += ["--server-id", str(number), "--servers", servers]
-        super().__init__(f"zk-{number}", images.node, command, network, ports=[CLIENT_PORT])
+        super().__init__(f"zk-{number}", images.node, command, network, env=QUICK_JVM, ports=[CLIENT_PORT])
 
     @property
     def client_address(self) -> str:
@@ -79,7 +81,7 @@ class BookieNode(Node):
         name = f"bookie-{number}"
         where = ["--data-dir", DATA, "--port", str(BOOKIE_PORT), "--advertised-address", name]
         command = ["bookie", *where, "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *extra]
-        super().__init__(name, images.node, command, network, volumes=disk.mount if disk else None)
+        super().__init__(name, images.node, command, network, env=QUICK_JVM, volumes=disk.mount if disk else None)
         self.disk = disk
 
     def remove(self) -> None:
@@ -95,7 +97,7 @@ class AutoRecoveryNode(Node):
     def __init__(self, images: Images, network: Network, uri: str, *, open_ledger_grace_ms: int = 1_000) -> None:
         limits = ["--lost-bookie-delay-s", "0", "--open-ledger-grace-ms", str(open_ledger_grace_ms)]
         command = ["autorecovery", "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *limits]
-        super().__init__("autorecovery", images.node, command, network)
+        super().__init__("autorecovery", images.node, command, network, env=QUICK_JVM)
 
 
 class GatewayNode(Node):
@@ -106,7 +108,8 @@ class GatewayNode(Node):
             "gateway", "--host", "0.0.0.0", "--port", str(GATEWAY_PORT), "--metrics-port", str(GATEWAY_METRICS_PORT),
             "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *extra,
         ]  # fmt: skip
-        super().__init__(f"gateway-{number}", image or images.gateway, command, network, ports=[GATEWAY_PORT, GATEWAY_METRICS_PORT])
+        ports = [GATEWAY_PORT, GATEWAY_METRICS_PORT]
+        super().__init__(f"gateway-{number}", image or images.gateway, command, network, env=QUICK_JVM, ports=ports)
 
     @property
     def client_address(self) -> str:

@@ -26,6 +26,7 @@ from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.nodes import (
     CLIENT_PORT,
     GATEWAY_PORT,
+    QUICK_JVM,
     SESSION_MS,
     STREAM_PORT,
     AutoRecoveryNode,
@@ -155,7 +156,7 @@ class ContainerStack:
         await self._start(self.daemons)
 
     async def _init_cluster(self) -> None:
-        init = Node("init-cluster", self.images.node, ["init-cluster", "--metadata-service-uri", self.uri], self.network)
+        init = Node("init-cluster", self.images.node, ["init-cluster", "--metadata-service-uri", self.uri], self.network, env=QUICK_JVM)
         try:
             await asyncio.to_thread(init.start)
             assert init.docker.wait(timeout=60)["StatusCode"] == 0, init.log_tail()
