@@ -18,8 +18,9 @@ from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
 from testcontainers_tests.cluster.waiting import until
 
-SMALL = {"ledger_bytes_max": 1_000, "snapshot_bytes_min": 10_000, "inline_state_max_bytes": 0}
-"""A ledger holds a few records, a snapshot comes after some ledgers, and closing leaves a chain."""
+SMALL = {"ledger_bytes_max": 500, "snapshot_bytes_min": 5_000, "inline_state_max_bytes": 0}
+"""A ledger holds a record or two, a snapshot comes after some ledgers, and closing leaves a chain. (Acks come slowly enough that they
+are not all acked before so many ledgers were written, also where a roll takes half a second.)"""
 CURSORS, ROLLS_MIN, SNAPSHOTS_MIN = 5, 60, 3
 """Of the cursors together, in each of two stretches."""
 
@@ -60,7 +61,7 @@ async def test_none_is_leaked_over_many_ledgers(stack: ContainerStack, accept: C
     small, checker = stack.make_daemon(3, **SMALL), stack.daemons[1]
     await stack.add(small)
     where = f"{small.name}:{STREAM_PORT}"
-    calm = await stack.source("rolls", CURSORS, daemon=where, interval_ms=15)
+    calm = await stack.source("rolls", CURSORS, daemon=where, interval_ms=40)
     await rolled(small)
     await calm.finish()
     assert small.stop() == 0, small.log_tail()
@@ -71,7 +72,7 @@ async def test_none_is_leaked_over_many_ledgers(stack: ContainerStack, accept: C
 
     small.start_again()
     await small.ready()
-    cut = await stack.source("rolls-cut", CURSORS, daemon=where, interval_ms=15)
+    cut = await stack.source("rolls-cut", CURSORS, daemon=where, interval_ms=40)
     await rolled(small, 20, 1)
     async with faults.killed(small):
         pass
