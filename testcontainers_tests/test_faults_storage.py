@@ -55,7 +55,7 @@ async def writable_bookies(stack: ContainerStack, wanted: int) -> None:
 
 async def test_a_disk_is_nearly_full_and_has_room_again(stack: ContainerStack, accept: Accept) -> None:
     """Above its threshold a bookie only reads; that ends by itself."""
-    source = await stack.source("disk")
+    source = await stack.source("disk", interval_ms=60)
     with full_disks(stack.bookies[0], leave_bytes=NEARLY_FULL_BYTES):
         await writable_bookies(stack, 2)
         await source.flows(20)
@@ -69,7 +69,7 @@ async def test_a_disk_is_nearly_full_and_has_room_again(stack: ContainerStack, a
 
 
 async def test_every_disk_is_full_and_the_source_is_told(stack: ContainerStack, accept: Accept) -> None:
-    source = await stack.source("disks")
+    source = await stack.source("disks", interval_ms=60)
     with full_disks(*stack.bookies, leave_bytes=NEARLY_FULL_BYTES):
         await writable_bookies(stack, 0)
         print("asked to pause:", await source.paused_by())
@@ -81,7 +81,7 @@ async def test_every_disk_is_full_and_the_source_is_told(stack: ContainerStack, 
 
 async def test_not_a_byte_is_free_on_a_bookie(stack: ContainerStack, accept: Accept) -> None:
     """A bookie that cannot write its journal ends, with a status for whoever starts it again; it comes back once there is room."""
-    source = await stack.source("no-room")
+    source = await stack.source("no-room", interval_ms=60)
     bookie = stack.bookies[1]
     with full_disks(bookie):
 
@@ -105,7 +105,7 @@ async def test_a_read_only_bookie_takes_no_part(stack: ContainerStack, accept: A
     """Two that write, one that only reads: ledgers are made with the ack quorum's ensemble, and with three again later."""
     reader = BookieNode(stack.images, stack.network, 4, stack.uri, [*SMALL, "--read-only", "true"])
     await stack.add(reader)
-    source = await stack.source("read-only")
+    source = await stack.source("read-only", interval_ms=60)
     async with faults.killed(stack.bookies[2]):
         await writable_bookies(stack, 2)
         await stack.replace_daemon(1)
@@ -119,7 +119,7 @@ async def test_a_read_only_bookie_takes_no_part(stack: ContainerStack, accept: A
 async def test_autorecovery_fences_ledgers_that_are_being_written(stack: ContainerStack, accept: Accept) -> None:
     """A bookie of open ledgers is gone and there is no spare one: the replicator fences them. That is no new owner: the daemon rolls."""
     await stack.replace_daemon(1, snapshot_bytes_min=1 << 30)  # ledgers stay open long enough to be fenced
-    source = await stack.source("autorecovery", cursors=6)
+    source = await stack.source("autorecovery", cursors=6, interval_ms=60)
     await stack.add(stack.make_autorecovery())
 
     def fenced() -> list[str]:

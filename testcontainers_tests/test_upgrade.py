@@ -34,7 +34,7 @@ def old_stack(opener: Opener, release: ReleaseImages) -> ContainerStack:
 async def test_daemons_first_then_the_gateway_then_back(old_stack: ContainerStack, release: ReleaseImages, accept: Accept) -> None:
     stack, new = old_stack, old_stack.images
     assert "0.1.0" in stack.daemon.run("cursorkeeper", "--version")[1]
-    source = await stack.source("daemons-first", moves=True)
+    source = await stack.source("daemons-first", moves=True, interval_ms=60)
     early = await stack.source("daemons-first", flows=20)
     await early.finish()
     accept(await stack.verdict(early))  # old writes, old reads: the measure of what follows
@@ -59,7 +59,7 @@ async def test_the_gateway_first_then_the_daemons(old_stack: ContainerStack, rel
     for number in (1, 2):
         await stack.replace_daemon(number, release.daemon)
     await stack.replace_gateway(1, release.gateway)
-    source = await stack.source("gateway-first", moves=True)
+    source = await stack.source("gateway-first", moves=True, interval_ms=60)
     await stack.replace_gateway(1, new.gateway)
     await source.flows(20)
     for number in (1, 2):
