@@ -87,7 +87,10 @@ def test_who_waits_for_whom() -> None:
             assert condition == ("service_completed_successfully" if other == "init-cluster" else "service_healthy")
             assert not SERVICES[other].get("healthcheck", {}).get("disable") or other == "init-cluster"
     assert "init-cluster" in waits["bookie-1"], "else `up --wait` takes its end for a failure"
-    assert waits["daemon"].keys() == {"zookeeper", "gateway"} and waits["source"].keys() == {"daemon"}
+    assert waits["daemon"].keys() == {"zookeeper", "bookie-1", "bookie-2", "bookie-3", "gateway"} and waits["source"].keys() == {"daemon"}
+    for name, service in SERVICES.items():
+        calls = " ".join((*service.get("command", []), *service.get("environment", {}).values()))
+        assert ("zookeeper:" in calls) == ("zookeeper" in waits[name]), f"{name}: else ZooKeeper is stopped before it"
 
 
 def test_nobody_is_killed_before_its_own_deadline() -> None:
