@@ -30,8 +30,8 @@ SHOUTED = {"SIGKILL", "SIGTERM", "NOT_SERVING", "SERVING", "BASE_IMAGE"}
 BOOKKEEPERS_OWN = {"forceReadOnlyBookie", "openLedgerRereplicationGracePeriod", "lostBookieRecoveryDelay", "decommissionbookie"}
 BETWEEN = " .,:;()"
 """Stands between two templates, or between a template and a value."""
-TEMPLATE_MIN = 12
-"""Any word is somewhere in the source; two or three in a row are a template. So is a code, and what ends in a colon."""
+TEMPLATE_MIN = 20
+"""Any word is somewhere in the source; some in a row are a template. So is a code, and what ends in a colon."""
 each_page = pytest.mark.parametrize("page", PAGES.values(), ids=list(PAGES))
 each_with_names = pytest.mark.parametrize("page", WITH_NAMES.values(), ids=list(WITH_NAMES))
 
