@@ -48,6 +48,7 @@ async def test_each_is_cut_off_and_comes_back(stack: ContainerStack, accept: Acc
         ip = stack.daemon.ip
         with faults.disconnected(stack.daemon):
             await stack.zookeeper.forgets(ip)
+    await stack.settled()
     async with story.step("ZooKeeper is cut off until a ledger would have to be rolled"):
         await story.paused_under(faults.disconnected(stack.zookeeper))
     await story.end(accept)

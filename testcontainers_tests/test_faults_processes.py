@@ -50,6 +50,7 @@ async def test_killed_alone_and_together(stack: ContainerStack, accept: Accept) 
         pass
     async with story.step("daemon, source and gateway are killed"), faults.killed(stack.daemon, story.source, stack.gateway):
         pass
+    await stack.settled()
     async with story.step("ZooKeeper and gateway are killed"), faults.killed(stack.zookeeper, stack.gateway):
         pass
     await story.end(accept)
@@ -78,6 +79,7 @@ async def test_the_source_is_killed_with_acks_on_their_way(stack: ContainerStack
 
 async def test_frozen_alone_and_together(stack: ContainerStack, accept: Accept) -> None:
     await stack.lists_bookies()  # or a ledger with too few of them would be rolled
+    await stack.settled()
     story = await Story.begin(stack, "frozen", moves=True)
     goes_on = await Story.begin(stack, "frozen-goes-on", daemon=ROBUST)
     async with story.step("ZooKeeper is frozen past all sessions, until a ledger would have to be rolled"):
@@ -96,6 +98,7 @@ async def test_frozen_alone_and_together(stack: ContainerStack, accept: Accept) 
     async with story.step("gateway and daemon are frozen past their sessions"):
         with faults.paused(stack.gateway, stack.daemon):
             await stack.zookeeper.forgets(stack.gateway.ip, stack.daemon.ip)
+    await stack.settled()
     async with story.step("ZooKeeper and a bookie are frozen"):
         await story.paused_under(faults.paused(stack.zookeeper, stack.bookies[2]))
     async with story.step("two bookies are frozen"):

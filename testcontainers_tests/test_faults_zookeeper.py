@@ -47,11 +47,14 @@ async def test_members_of_the_ensemble_go_away(stack: ContainerStack, accept: Ac
 
 async def test_no_quorum(stack: ContainerStack, accept: Accept) -> None:
     story = await Story.begin(stack, "no-quorum")
+    await stack.settled()
     async with story.step("two of three are stopped past all sessions: acks flow on"):
         await stopped_past_the_session(story, *stack.zookeepers[:2])
+        await stack.settled()
     async with story.step("all are frozen past all sessions: acks flow on"):
         with faults.paused(*stack.zookeepers):
             await story.source.flows_for(PAST_THE_SESSION_S)
+        await stack.settled()
     async with story.step("all are killed and started"), faults.killed(*stack.zookeepers):
         await story.flows()
     async with story.step("new cursors open again"):

@@ -17,6 +17,7 @@ from typing import Any
 import docker.errors
 from cursorkeeper_clients.stack.ports import free_port
 from docker.models.containers import Container
+from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.network import Network
@@ -24,6 +25,8 @@ from testcontainers.core.network import Network
 from testcontainers_tests.cluster.host import LABELS, RUN
 from testcontainers_tests.cluster.waiting import Hopeless, until
 
+testcontainers_config.ryuk_disabled = True
+"""`host.sweep` removes what is left, also of a run that was killed: no image from a registry is needed for that."""
 READY_MAX_S = 90.0
 TAIL_LINES = 25
 FREEZE_MAX_S = 20.0

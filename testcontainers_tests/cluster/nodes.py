@@ -6,6 +6,7 @@ Owns: command lines and ports of each. Does not own: their life (`node`) or who 
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -53,12 +54,29 @@ class ZooKeeperNode(Node):
 
     def server_words(self) -> dict[str, str]:
         """What it answers to `srvr`: Mode (leader, follower, standalone), Connections, and more. OSError if it does not answer."""
+        pairs = [line.strip().partition(": ") for line in self._asked("srvr")]
+        return {name: value for name, colon, value in pairs if colon}
+
+    def connected_sessions(self) -> set[int]:
+        """Those whose client is connected to this member now. OSError if it does not answer."""
+        return {int(sid, 16) for line in self._asked("cons") for sid in re.findall(r"sid=(0x[0-9a-f]+)", line)}
+
+    def owners(self) -> dict[str, int]:
+        """The session that owns each ephemeral node, as this member knows it. OSError if it does not answer."""
+        owners, session = dict[str, int](), 0
+        for line in self._asked("dump"):
+            if line.startswith("0x") and line.endswith(":\n"):  # without the colon it is a session and its timeout
+                session = int(line[:-2], 16)
+            elif line.startswith("\t/"):
+                owners[line.strip()] = session
+        return owners
+
+    def _asked(self, word: str) -> list[str]:
         host, _, port = self.client_address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=2) as asking:
-            asking.sendall(b"srvr")
+            asking.sendall(word.encode())
             with asking.makefile(encoding="ascii", errors="replace") as answer:
-                pairs = [line.strip().partition(": ") for line in answer]
-        return {name: value for name, colon, value in pairs if colon}
+                return list(answer)
 
     def talks_with(self, ip: str) -> bool:
         """Whether a client's connection from this address is open here."""

@@ -24,6 +24,7 @@ from testcontainers_tests.cluster.host import LABELS
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.nodes import (
+    BOOKIE_PORT,
     CLIENT_PORT,
     GATEWAY_PORT,
     QUICK_JVM,
@@ -226,6 +227,23 @@ class ContainerStack:
             return await self.writable_bookies() == wanted
 
         await until(look, f"{wanted} bookies are writable", 60)
+
+    async def settled(self) -> None:
+        """Every bookie that runs is registered by a session that is connected. A bookie whose session has ended and that is about to
+        register again ends itself if ZooKeeper goes just then: that is BookKeeper's, and not what a next fault is about."""
+
+        def look() -> list[str]:
+            owners = self.zookeeper.owners()
+            connected = set[int]().union(*(z.connected_sessions() for z in self.zookeepers))
+            registered = {path.rpartition("/")[2] for path, owner in owners.items() if owner in connected}
+            return [b.name for b in self.bookies if b.status == "running" and f"{b.name}:{BOOKIE_PORT}" not in registered]
+
+        async def none_missing() -> bool:
+            missing = await asyncio.to_thread(look)
+            assert not missing, f"not registered: {missing}"
+            return True
+
+        await until(none_missing, "every bookie is registered by a session that is connected", 60)
 
     # --- verdicts ---
 

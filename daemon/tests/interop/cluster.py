@@ -21,6 +21,7 @@ from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
 
 LIMIT_BYTES = 64 << 20
+READS_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,12 @@ class Cluster:
         return (await self.ports.zookeeper.get(names.cursor_path(topic, subscription))).data
 
     async def read(self, topic: str, subscription: str) -> PulsarCursor:
-        """Our reader: no recovery, no fence, no write."""
-        return await read_cursor(self.ports, PulsarCursorRef(topic, subscription))
+        """Our reader: no recovery, no fence, no write. A bookie that was too busy to tell the newest entries is asked again."""
+        for _ in range(READS_MAX):
+            read = await read_cursor(self.ports, PulsarCursorRef(topic, subscription))
+            if not read.freshness.stopped_by:
+                break
+        return read
 
 
 @asynccontextmanager

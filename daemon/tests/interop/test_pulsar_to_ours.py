@@ -42,7 +42,7 @@ def played(topic: Topic, seed: int, count: int, *, texts: bool = True) -> list[t
 
 def check(read: PulsarCursor, history: History, said: Report, seed: int) -> None:
     """Ours against Pulsar's and against the truth."""
-    where = f"{history.cursor} of {states.SEED_VARIABLE}={seed}, read from {read.freshness.source}"
+    where = f"{history.cursor} of {states.SEED_VARIABLE}={seed}, {read.freshness}, {history.topic.last_internals(history.cursor)}"
     assert history.topic.settled(read.state.mark_delete, read.state.acked) == history.settled, where
     assert read.original.acked == states.above(read.original.mark_delete, said.ranges), where
     assert read.state.batches == history.batches, where

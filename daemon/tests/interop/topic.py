@@ -87,6 +87,13 @@ class Topic:
     def internals(self, cursor: str) -> Internals:
         return self.pulsar.internals(self.managed, names.encode_name(cursor))
 
+    def last_internals(self, cursor: str) -> str:
+        """The same for a message: also of a cursor that has no process just now."""
+        try:
+            return str(self.internals(cursor))
+        except Exception as e:  # whatever it is, the message is about something else
+            return f"Pulsar does not say: {e}"
+
     def wait(self, cursor: str, until: Callable[[Internals], bool], max_s: float = 20.0) -> Internals:
         """Asks again until it is so. Raises AssertionError at the limit."""
         end = time.monotonic() + max_s

@@ -125,7 +125,7 @@ public final class ZooKeeperNode {
     config.setProperty("clientPort", Integer.toString(settings.port()));
     config.setProperty("clientPortAddress", settings.host());
     config.setProperty("admin.enableServer", "false");
-    config.setProperty("4lw.commands.whitelist", "srvr,ruok");
+    config.setProperty("4lw.commands.whitelist", "srvr,ruok,cons,dump");
     config.setProperty("maxClientCnxns", "0");
     config.setProperty("autopurge.purgeInterval", Integer.toString(PURGE_INTERVAL_H));
     config.setProperty("autopurge.snapRetainCount", Integer.toString(SNAPSHOTS_KEPT));

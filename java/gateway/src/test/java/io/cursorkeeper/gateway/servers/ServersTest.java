@@ -139,6 +139,8 @@ class ServersTest {
     ZooKeeperNode third = zooKeeper(3, servers);
     third.awaitServing();
     assertTrue(asked(third, "srvr").contains("Mode: follower"));
+    assertTrue(asked(third, "cons").contains("queued="));
+    assertTrue(asked(third, "dump").contains("Sessions with Ephemerals"));
 
     String uri = "zk+hierarchical://" + first.address() + ";" + second.address() + ";" + third.address() + "/ledgers";
     assertTrue(Cluster.initialise(uri, 10_000));
