@@ -13,11 +13,11 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes demo test test-containers test-fast test-java check bench images up down clean
+.PHONY: help setup jar dist interop-classes demo test test-pipeline test-containers test-fast test-java check bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
-	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make check (ruff, mypy),'
+	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy),'
 	@echo '  make bench, make dist (wheel and sdist), make clean'
 	@echo '  make images (with Docker), make up and make down (the whole system in containers: deploy/README.md)'
 
@@ -27,6 +27,11 @@ $(VENV)/.installed: requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python tools/build_protos.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# PySpark is half a gigabyte: for those who work on the pipeline, and for all tests.
+$(VENV)/.spark: requirements-spark.lock $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	@touch $@
 
 .build/protos: proto/acks.proto proto/ledgers.proto tools/build_protos.py | $(VENV)/.installed
@@ -61,7 +66,7 @@ demo: setup $(JAR)
 	$(BIN)/cursorkeeper demo
 	$(BIN)/cursorkeeper demo --trace testdata/pulsar-trace
 
-check: setup
+check: setup $(VENV)/.spark
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -75,6 +80,10 @@ test-java:
 test: setup check test-java interop-classes
 	@touch $(JAR)
 	$(PYTEST)
+	$(PYTEST) pipeline/tests
+
+test-pipeline: setup $(VENV)/.spark $(JAR)
+	$(PYTEST) pipeline/tests
 
 # A Docker that answers, and nothing else; the suite says what to do if there is none.
 test-containers: setup $(JAR)

@@ -1,0 +1,86 @@
+"""The columns of every table, as constants: what a reader gives, what a transform takes, what a report holds.
+
+Narrow on purpose: Spark prunes no columns of a Python source. `cursor_key` (a 64-bit hash of the cursor's canonical name) joins the
+tables; names are in `cursors` alone, so that a billion rows do not carry them. Entries and ledgers are BookKeeper's 64-bit ids; ranges
+are closed at both ends; times are UTC.
+
+`status` is one of `OK`, `DAMAGED` (bytes that cannot be trusted), `MISSING` (a ledger that the footer names does not exist),
+`TOO_NEW` (written by a newer release), `AT_LEAST` (read from a live cursor: its newest acks may be missing, never wrong).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+OK, DAMAGED, MISSING, TOO_NEW, AT_LEAST = "OK", "DAMAGED", "MISSING", "TOO_NEW", "AT_LEAST"
+_L, _I, _S, _B, _X, _D = pa.int64(), pa.int32(), pa.string(), pa.bool_(), pa.binary(), pa.float64()
+_T = pa.timestamp("us", tz="UTC")
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    """Not null, but for names that end in `_or_null`, which lose that ending."""
+    null = "_or_null"
+    return pa.schema([pa.field(name.removesuffix(null), kind, nullable=name.endswith(null)) for name, kind in columns.items()])
+
+
+CURSORS: Final = _schema(
+    cursor_key=_L, cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S,
+    state=_S, epoch=_L, generation=_L, writer=_S, format=_S,
+    footer_version=_I, footer_created=_T, footer_modified=_T, footer_bytes=_I, read_at=_T,
+    mark_delete_ledger=_L, mark_delete_entry=_L,
+    base=_S, snapshot_bytes=_L, snapshot_segments=_I, chain_ledgers=_I, has_previous=_B, delta_bytes=_L,
+    data_ledgers=_L, span_entries=_L, hole_entries=_L, hole_runs=_L, partial_batches=_L,
+    truncated=_B, status=_S, error_or_null=_S,
+)  # fmt: skip
+"""One row a cursor, from its footer alone. Numbers of the state are of the moment the footer was written; of an open cursor mark-delete
+is a lower bound. `namespace` is tenant/namespace. `base`: empty, inline, snapshot or pulsar. A footer that cannot be read is a row with
+its name, its status, its error, and zeros."""
+
+SEGMENTS: Final = _schema(
+    cursor_key=_L, segment_no=_I, role=_S, bk_ledger=_L, first_entry=_L, last_entry_or_null=_L, bytes=_L, footer_version=_I,
+    status=_S, error_or_null=_S,
+)  # fmt: skip
+"""What a footer says must be read, in order: `role` is snapshot, chain, previous_snapshot or previous_chain. `last_entry` is null where
+nobody has closed the ledger yet. `bytes`: of a snapshot, known; of a chain ledger 0, which the footer does not know."""
+
+HOLES: Final = _schema(cursor_key=_L, ledger_id=_L, first_entry=_L, last_entry=_L)
+"""Maximal ranges of un-acked entries between mark-delete and the highest acked entry of each data ledger. A damaged cursor has none here:
+`hole_stats` says so."""
+
+HOLE_STATS: Final = _schema(
+    cursor_key=_L, part_no=_I, parts=_I, footer_version=_I, mark_delete_ledger=_L, mark_delete_entry=_L,
+    data_ledgers=_L, span_entries=_L, acked_entries=_L, hole_entries=_L, hole_runs=_L, longest_run=_L, first_hole_ledger_or_null=_L,
+    first_hole_entry_or_null=_L, partial_batches=_L, stored_bytes=_L, read_at=_T, status=_S, error_or_null=_S,
+)  # fmt: skip
+"""One row a cursor, or one a part of a cursor that several tasks read (the counts add up over the parts, and a run of holes never
+reaches over the boundary of two parts without being counted in both)."""
+
+BATCH_PARTIALS: Final = _schema(cursor_key=_L, ledger_id=_L, entry_id=_L, batch_size=_I, missing=_X, missing_count=_I)
+"""Partly acked batches. `missing`: the batch indexes not acked yet, as a little-endian bit set. `batch_size` 0: not known."""
+
+DELTAS: Final = _schema(
+    cursor_key=_L, bk_ledger=_L, bk_entry=_L, sequence=_L, epoch=_L, generation=_L, ledger_created=_T, at_or_null=_T, kind=_S,
+    ledger_id_or_null=_L, first_entry_or_null=_L, last_entry_or_null=_L, footer_version=_I,
+)  # fmt: skip
+"""The ack history that the chain still keeps, a row for each range of a delta. `kind`: ack, mark_delete, partial, properties, layout."""
+
+LEDGERS: Final = _schema(
+    ledger_id=_L, cursor_key_or_null=_L, cursor_or_null=_S, epoch_or_null=_L, state=_S, last_entry=_L, bytes=_L, created=_T,
+    verdict=_S, ours=_B,
+)  # fmt: skip
+"""Every ledger of this application, with what garbage collection would say of it: named, may_be_named, unknown, garbage."""
+
+PULSAR_CURSORS: Final = _schema(
+    cursor_key=_L, cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S, cursors_ledger=_L,
+    mark_delete_ledger=_L, mark_delete_entry=_L, form=_S, ranges=_L, acked_entries=_L, partial_batches=_L, stored_bytes=_L,
+    layout_ledgers=_L, backlog_entries=_L, znode_version=_I, znode_modified=_T, read_at=_T, status=_S, error_or_null=_S,
+)  # fmt: skip
+"""Pulsar's own cursors as they are stored. `form`: znode, ranges or long_array; `backlog_entries`: entries of closed data ledgers above
+mark-delete."""
+
+TABLES: Final = {
+    "cursors": CURSORS, "segments": SEGMENTS, "holes": HOLES, "hole_stats": HOLE_STATS, "batch_partials": BATCH_PARTIALS,
+    "deltas": DELTAS, "ledgers": LEDGERS, "pulsar_cursors": PULSAR_CURSORS,
+}  # fmt: skip

@@ -1,0 +1,177 @@
+"""The source's options: a frozen value, checked before anything is asked of ZooKeeper or BookKeeper.
+
+Spark hands options over as text with case-insensitive keys. Every error names the option, its value and the remedy. Invariant: what
+passes here can be pickled and means the same in every task.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from cursorkeeper.migration.cluster import Selection
+from cursorkeeper.settings import Settings, SettingsError, load
+
+TABLES = ("cursors", "segments", "holes", "hole_stats", "batch_partials", "deltas", "ledgers", "pulsar_cursors")
+"""In the order of the documentation."""
+FOOTERS_ONLY = ("cursors", "segments")
+"""These need no gateway."""
+MIB = 1 << 20
+TASKS_MAX = 10_000
+
+
+class OptionError(ValueError):
+    """An option that cannot be used; the message names it and says what to do."""
+
+
+class Mode(StrEnum):
+    """What a damaged cursor becomes: a row with status and error, or the end of the job."""
+
+    PERMISSIVE = "permissive"
+    FAILFAST = "failfast"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """See the module. Names are the options', in camel case there: `gatewayTokenFile`. Units are in the names."""
+
+    table: str = "cursors"
+    zookeeper: str = ""
+    """host:port[,host:port...][/chroot]"""
+    root: str = Settings().root
+    """Where in ZooKeeper the footers are."""
+    gateway: str = ""
+    """host:port of the ledger gateway; tasks are its readers and never fence."""
+    gateway_token_file: str = ""
+    """A file on every node."""
+    password: str = ""
+    """Of the cursor ledgers."""
+    tenant: str = ""
+    namespace: str = ""
+    """tenant/namespace."""
+    topic: str = ""
+    subscription: str = ""
+    mode: Mode = Mode.PERMISSIVE
+    deleted: bool = False
+    """Tombstones of deleted cursors too."""
+    tasks: int = 0
+    """How many tasks read; 0: as many as the work deserves."""
+    task_bytes: int = 64 * MIB
+    """How much stored state one task reads, about."""
+    split_bytes: int = 8 * MIB
+    """A cursor with a larger snapshot is read by several tasks."""
+    read_rate_mib_s: float = 0.0
+    """Of one task; 0: as fast as it goes. Bookies serve live traffic too."""
+    wait_s: float = 30.0
+    """How long a task waits for a system that is away before it fails."""
+    since: str = ""
+    """`deltas`: ISO 8601 or seconds since 1970; acks appended at or after it."""
+    until: str = ""
+    """`deltas`: acks appended before it."""
+    pulsar_zookeeper: str = ""
+    """`pulsar_cursors`: Pulsar's metadata store; empty: `zookeeper`."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """From Spark's text. Unknown, missing and contradicting options are errors. Raises OptionError."""
+        known = {_camel(f.name).lower(): f for f in fields(cls)}
+        values: dict[str, Any] = {}
+        for key, text in given.items():
+            found = known.get(key.lower())
+            if found is None:
+                if key.lower() == "path":
+                    raise OptionError(f"path = {text!r}: this source reads no path. What to do: use load() without one")
+                near = difflib.get_close_matches(key.lower(), known, 1)
+                guess = f"did you mean {_camel(known[near[0]].name)}? " if near else ""
+                raise OptionError(
+                    f"unknown option {key}. What to do: {guess}the options are {', '.join(_camel(f.name) for f in fields(cls))}"
+                )
+            values[found.name] = _value(_camel(found.name), found.type, text)
+        options = cls(**values)
+        options.check()
+        return options
+
+    def check(self) -> None:
+        """Raises OptionError."""
+        if self.table not in TABLES:
+            near = difflib.get_close_matches(self.table, TABLES, 1)
+            guess = f"did you mean {near[0]}? " if near else ""
+            raise OptionError(f"table = {self.table!r}: there is no such table. What to do: {guess}the tables are {', '.join(TABLES)}")
+        if not self.zookeeper:
+            raise OptionError('zookeeper is not given. What to do: .option("zookeeper", "host:port[,host:port...][/chroot]")')
+        if not self.gateway and self.table not in FOOTERS_ONLY:
+            raise OptionError(f'table {self.table} reads BookKeeper and gateway is not given. What to do: .option("gateway", "host:port")')
+        for name in ("task_bytes", "split_bytes", "wait_s"):
+            if getattr(self, name) <= 0:
+                raise OptionError(f"{_camel(name)} = {getattr(self, name)}: it must be above 0")
+        if not 0 <= self.tasks <= TASKS_MAX:
+            raise OptionError(f"tasks = {self.tasks}: 0 to {TASKS_MAX:,} are allowed")
+        if self.read_rate_mib_s < 0:
+            raise OptionError(f"readRateMibS = {self.read_rate_mib_s}: it must not be negative")
+        if (self.since or self.until) and self.table != "deltas":
+            raise OptionError(f"since and until are options of the table deltas, not of {self.table}")
+        _ = self.selection
+        _ = self.settings
+
+    @property
+    def selection(self) -> Selection:
+        """Which cursors. Raises OptionError."""
+        given = [name for name in ("tenant", "namespace", "topic") if getattr(self, name)]
+        if len(given) > 1:
+            raise OptionError(f"{' and '.join(given)} are given. What to do: give one of them")
+        if self.subscription and not self.topic:
+            raise OptionError("subscription is given without topic. What to do: give both, or filter the rows")
+        try:
+            if self.topic:
+                return Selection.of_topic(self.topic, self.subscription)
+            if self.namespace:
+                return Selection.of_namespace(self.namespace)
+            return Selection.of_tenant(self.tenant) if self.tenant else Selection.everything()
+        except ValueError as e:
+            raise OptionError(f"{given[0] if given else 'selection'}: {e}") from None
+
+    @property
+    def settings(self) -> Settings:
+        """The daemon's settings that say where the systems are; what is not given there has the daemon's defaults, and nothing comes
+        from a task's own environment. Raises OptionError."""
+        given = {"zookeeper": self.zookeeper, "root": self.root, "gateway": self.gateway, "password": self.password}
+        given["gateway_token_file"] = self.gateway_token_file
+        try:
+            return load(environment={}, flags={name: value for name, value in given.items() if value})
+        except SettingsError as e:
+            raise OptionError(str(e)) from None
+
+    def with_table(self, table: str) -> Options:
+        """The same for another table."""
+        return replace(self, table=table)
+
+    def as_text(self) -> dict[str, str]:
+        """What `parse` turns into an equal value; defaults are left out."""
+        default = Options()
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)}
+        return {_camel(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in changed.items()}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _value(name: str, kind: Any, text: str) -> Any:
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise OptionError(f"{name} = {text!r}: use true or false")
+        return text.lower() == "true"
+    if kind in ("int", "float"):
+        try:
+            return int(text) if kind == "int" else float(text)
+        except ValueError:
+            raise OptionError(f"{name} = {text!r}: it must be a number") from None
+    if kind == "Mode":
+        if text.lower() not in tuple(Mode):
+            raise OptionError(f"{name} = {text!r}: use {' or '.join(Mode)}")
+        return Mode(text.lower())
+    return text

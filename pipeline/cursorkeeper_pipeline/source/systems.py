@@ -1,0 +1,79 @@
+"""ZooKeeper and the gateway from a task: connected once, used by synchronous code, closed with the task.
+
+A Spark worker is plain synchronous Python; the clients are asyncio. `Systems` runs one event loop for as long as a task reads, and
+hands async iterators out as ordinary ones. Invariant: the gateway is spoken to as a reader, which cannot fence, write or delete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from cursorkeeper.cli import connect
+from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+
+from cursorkeeper_pipeline.source.options import Options
+
+T = TypeVar("T")
+READER = "reader"
+
+
+class Systems:
+    """A context manager; connects to each system when it is first asked for."""
+
+    def __init__(self, options: Options, role: str = READER) -> None:
+        self._options, self._role = options, role
+        self._runner = asyncio.Runner()
+        self._open = AsyncExitStack()
+        self._zookeeper: ZooKeeper | None = None
+        self._ledgers: LedgerStore | None = None
+
+    def __enter__(self) -> Self:
+        self._runner.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._runner.run(self._open.aclose())
+        finally:
+            self._runner.__exit__(kind, error, trace)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result."""
+        return self._runner.run(work)
+
+    def iterate(self, things: AsyncIterator[T]) -> Iterator[T]:
+        """One at a time; the loop stands still between two."""
+
+        async def following() -> tuple[bool, T | None]:
+            try:
+                return True, await anext(things)
+            except StopAsyncIteration:
+                return False, None
+
+        while True:
+            came, thing = self.run(following())
+            if not came:
+                return
+            yield thing  # type: ignore[misc]  # None only if it did not come
+
+    async def zookeeper(self) -> ZooKeeper:
+        """Raises CommandError if it does not answer."""
+        if self._zookeeper is None:
+            self._zookeeper = await self._open.enter_async_context(connect.zookeeper(self._options.settings))
+        return self._zookeeper
+
+    async def ledgers(self) -> LedgerStore:
+        """Raises CommandError if the gateway does not answer."""
+        if self._ledgers is None:
+            self._ledgers = await self._open.enter_async_context(connect.gateway(self._options.settings, self._role))
+        return self._ledgers
+
+    async def footers(self) -> FooterStore:
+        """Raises CommandError."""
+        return connect.footer_store(await self.zookeeper(), self._options.settings)

@@ -1,0 +1,65 @@
+"""One Spark session and one real stack for the whole suite: each costs seconds to start, and neither keeps what a test did to it.
+
+Tests keep apart by roots of their own (`root` is a new one for each test). What needs neither Spark nor the stack does not ask for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from cursorkeeper_clients.stack import Standalone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_roots = itertools.count(1)
+SLOTS = 2
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """ZooKeeper, three bookies and the gateway."""
+    with Standalone(tmp_path_factory.mktemp("stack")) as running:
+        yield running
+
+
+@pytest.fixture
+def root() -> str:
+    """A place in ZooKeeper that no other test uses."""
+    return f"/pipeline-{os.getpid()}-{next(_roots)}/cursors"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """local[2], as small and as quick to start as it goes."""
+    from pyspark.sql import SparkSession
+
+    folder: Path = tmp_path_factory.mktemp("spark")
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(SLOTS),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.memory": "768m",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}",
+        "spark.local.dir": str(folder / "local"),
+    }
+    builder = SparkSession.builder.master(f"local[{SLOTS},3]").appName("cursorkeeper-tests")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+    asyncio.set_event_loop(None)
