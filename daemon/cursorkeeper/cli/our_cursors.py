@@ -29,7 +29,7 @@ async def iter_ours(
             if selection == Selection.everything():
                 skipped(SkippedPath(name.display, f"Pulsar cannot have it: {e}"))
             continue
-        if _is_chosen(managed, name.subscription, selection):
+        if is_chosen(managed, name.subscription, selection):
             batch.append(name)
         if len(batch) >= READ_BATCH:
             for found in await _living(footers, batch):
@@ -48,7 +48,8 @@ async def _living(footers: FooterStore, found: list[CursorName]) -> list[PulsarC
     ]
 
 
-def _is_chosen(managed: str, subscription: str, selection: Selection) -> bool:
+def is_chosen(managed: str, subscription: str, selection: Selection) -> bool:
+    """Whether a cursor of the managed ledger `tenant/namespace/persistent/topic` is asked for."""
     if selection.subscription not in ("", subscription):
         return False
     if selection.topic:
