@@ -33,8 +33,9 @@ LAZY: dict[str, tuple[str, str]] = {
     "import-pulsar": ("cursorkeeper.cli.import_pulsar:import_pulsar", "Make cursors from Pulsar's own, live or stopped."),
     "export-pulsar": ("cursorkeeper.cli.export_pulsar:export_pulsar", "Write cursors back as Pulsar's own."),
     "gc": ("cursorkeeper.cli.gc:gc", "Delete cursor ledgers that no footer can name any more."),
+    "pipeline": ("cursorkeeper_pipeline.cli:app", "Every cursor of the fleet as tables, and jobs on them, in PySpark."),
 }
-"""Command -> (where its function is, its line in the list)."""
+"""Command -> (where its function, or its group of commands, is; its line in the list)."""
 
 
 class LazyGroup(TyperGroup):
@@ -62,8 +63,11 @@ class LazyGroup(TyperGroup):
 def load(name: str) -> Any:
     """The real command."""
     module, _, function = LAZY[name][0].partition(":")
+    found = getattr(import_module(module), function)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    single.command(name)(getattr(import_module(module), function))
+    single.command(name)(found)
     return typer.main.get_command(single)
 
 

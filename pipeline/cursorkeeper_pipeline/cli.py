@@ -1,0 +1,241 @@
+"""`cursorkeeper pipeline JOB`: the options that all jobs share, a job's own made from its `Arguments`, and how a job ends.
+
+Owns: from words on the command line (and a TOML file) to a job's values, the session around it, and the exit code: 0 clean, 1 findings,
+2 everything else. Nothing of Spark is imported before a job really runs.
+
+Invariant: an option that was not given is None here, so that the TOML file's value counts, then the default.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
+
+import typer
+from cursorkeeper.cli.options import BrokerConf, Config, Debug, Gateway, Root, Zookeeper
+from cursorkeeper.cli.problems import USAGE, Problem
+from typer.core import TyperGroup
+
+from cursorkeeper_pipeline import job_file
+from cursorkeeper_pipeline.jobs.frame import FAILED, JOBS, LOCAL, SETTINGS_FIELD, Job, Reporter
+from cursorkeeper_pipeline.source.options import FOOTERS_ONLY, OptionError, Options
+from cursorkeeper_pipeline.submit import Submit
+
+_WHICH, _SPARK, _OWN = "Which cursors", "Spark", "This job"
+EXTRA = ("pyspark", "pyarrow", "pandas")
+EPILOG = "Exit codes: 0 clean, 1 findings, 2 failed (usage, settings, a system that is away)."
+
+
+def _text(help: str, panel: str, metavar: str = "") -> Any:
+    return Annotated[str | None, typer.Option(help=help, rich_help_panel=panel, metavar=metavar or None)]
+
+
+COMMON: Mapping[str, Any] = {
+    "zookeeper": Zookeeper, "gateway": Gateway, "root": Root, "config": Config, "broker_conf": BrokerConf,
+    "tenant": _text("All cursors of a tenant.", _WHICH),
+    "namespace": _text("All cursors of a namespace.", _WHICH, "TENANT/NAMESPACE"),
+    "topic": _text("All cursors of a topic.", _WHICH),
+    "subscription": _text("One cursor of the topic.", _WHICH),
+    "option": Annotated[list[str] | None, typer.Option(
+        help="A further option of the source, as mode=failfast, taskBytes=33554432, readRateMibS=10.", metavar="K=V",
+        rich_help_panel=_WHICH)],
+    "master": _text("Where it runs; default: local[*]. Under spark-submit, what that names.", _SPARK),
+    "remote": _text("A Spark Connect server; its own Python path needs cursorkeeper.", _SPARK, "sc://HOST:PORT"),
+    "conf": Annotated[list[str] | None, typer.Option(help="A setting of Spark.", metavar="K=V", rich_help_panel=_SPARK)],
+    "print_submit": Annotated[bool, typer.Option(
+        "--print-submit", help="Print the spark-submit line that does the same, and do nothing.", rich_help_panel=_SPARK)],
+    "job_config": Annotated[Path | None, typer.Option(
+        help="These options as TOML: names as here, the job's own in a table of its name. The command line wins.", metavar="FILE.toml")],
+    "out": _text("Folder of the results.", "Output", "DIR"),
+    "json": Annotated[bool | None, typer.Option("--json", help="JSON on standard output, nothing else.", rich_help_panel="Output")],
+    "debug": Debug,
+}  # fmt: skip
+FLAGS = ("print_submit", "debug")
+NOT_FOR_SUBMIT = ("master", "remote", "conf", *FLAGS)
+
+
+class JobGroup(TyperGroup):
+    """Knows the jobs by name and line; loads one when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """As typer's, with the real command in place of its stub."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        if name is None:
+            return name, stub, rest
+        missing = [module for module in EXTRA if find_spec(module) is None]
+        if missing:
+            Problem(f"the pipeline needs {', '.join(missing)}", "pip install cursorkeeper[spark]", USAGE).show()
+            raise typer.Exit(USAGE)
+        return name, command(name), rest
+
+
+app = typer.Typer(cls=JobGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, epilog=EPILOG)
+
+
+@app.callback()
+def pipeline() -> None:
+    """Every cursor of the fleet as tables, and jobs on them, in PySpark."""
+
+
+def _stub() -> None:
+    """Never called: `JobGroup` puts the real command in its place."""
+
+
+for _name, (_where, _line) in JOBS.items():
+    app.command(_name, help=_line)(_stub)
+
+
+def job_of(name: str) -> Job:
+    """Its module."""
+    return cast(Job, import_module(JOBS[name][0]))
+
+
+def command(name: str) -> Any:
+    """The command of a job, with the job's own options."""
+    job = job_of(name)
+
+    def called(**given: Any) -> None:
+        raise typer.Exit(execute(name, job, given))
+
+    parameters = [*(_parameter(key, kind, False if key in FLAGS else None) for key, kind in COMMON.items())]
+    parameters += [_parameter(key, kind, None) for key, kind in own_options(job).items()]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {}
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+    single.command(name, help=inspect.getdoc(job) or JOBS[name][1], epilog=EPILOG)(called)
+    return typer.main.get_command(single)
+
+
+def _parameter(name: str, kind: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def own_options(job: Job) -> dict[str, Any]:
+    """A job's `Arguments` as options of the command line."""
+    hints = get_type_hints(job.Arguments)
+    found = {}
+    for field in fields(job.Arguments):
+        if field.name == SETTINGS_FIELD:
+            continue
+        kind = hints[field.name]
+        kind = list[str] if get_origin(kind) is tuple else next((k for k in get_args(kind) if k is not type(None)), kind)
+        said = f"{field.metadata['help']}{_default(field.default)}"
+        option = typer.Option(help=said, rich_help_panel=_OWN, metavar=field.metadata["metavar"] or None)
+        found[field.name] = Annotated[kind | None, option]
+    return found
+
+
+def _default(value: object) -> str:
+    if value is MISSING:
+        return " [required]"
+    return "" if value in (None, "", (), False) else f" [default: {value}]"
+
+
+def execute(name: str, job: Job, given: Mapping[str, Any]) -> int:
+    """Runs a job with what the command line gave; the exit code. What it raises becomes a line with a remedy."""
+    try:
+        call = prepare(name, job, given)
+        if given["print_submit"]:
+            submit = submit_of(call, given)
+            sys.stdout.write(submit.line() + "\n")
+            sys.stderr.writelines(f"# {note}\n" for note in submit.notes())
+            return 0
+        return run(job, call)
+    except Exception as error:
+        if given["debug"]:
+            traceback.print_exc()
+        from cursorkeeper_pipeline.failures import problem_of
+
+        problem_of(error).show()
+        return FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A job and all that it was told. `conf`: settings of Spark."""
+
+    name: str
+    source: Options
+    arguments: Any
+    out: Reporter
+    master: str
+    remote: str
+    conf: Mapping[str, str]
+
+
+def prepare(name: str, job: Job, given: Mapping[str, Any]) -> Call:
+    """Checked values, before anything is started. Raises OptionError, SettingsError."""
+    values = {key: value for key, value in given.items() if value is not None}
+    own = {key: values.pop(key) for key in own_options(job) if key in values}
+    if given.get("job_config") is not None:
+        common, theirs = job_file.load(given["job_config"], name, [k for k in COMMON if k not in (*FLAGS, "job_config")])
+        values, own = {**common, **values}, {**theirs, **own}
+    settings = _settings(values)
+    arguments = job_file.convert(name, job.Arguments, own)
+    if any(field.name == SETTINGS_FIELD for field in fields(job.Arguments)):
+        arguments = replace(arguments, **{SETTINGS_FIELD: settings})
+    source = _source(job, values, settings)
+    if values.get("remote") and values.get("master"):
+        raise OptionError("master and remote are given. What to do: give one of them")
+    out = Reporter(name, str(values.get("out", getattr(job, "OUT", ""))), bool(values.get("json")))
+    return Call(
+        name, source, arguments, out, str(values.get("master", "" if values.get("remote") else LOCAL)), str(values.get("remote", "")),
+        job_file.pairs("conf", values.get("conf", {})),
+    )  # fmt: skip
+
+
+def _settings(values: Mapping[str, Any]) -> Any:
+    from cursorkeeper.cli.options import settings_of
+
+    paths = [Path(values[key]) if values.get(key) else None for key in ("config", "broker_conf")]
+    return settings_of(*paths, zookeeper=values.get("zookeeper"), gateway=values.get("gateway"), root=values.get("root"))
+
+
+def _source(job: Job, values: Mapping[str, Any], settings: Any) -> Options:
+    text = {"zookeeper": settings.zookeeper, "root": settings.root}
+    if set(job.TABLES) - set(FOOTERS_ONLY):
+        text |= {"gateway": settings.gateway, "gatewayTokenFile": settings.gateway_token_file, "password": settings.password}
+    text |= {key: str(values[key]) for key in ("tenant", "namespace", "topic", "subscription") if values.get(key)}
+    text |= job_file.pairs("option", values.get("option", {}))
+    found = Options.parse({key: value for key, value in text.items() if value} | ({"table": job.TABLES[0]} if job.TABLES else {}))
+    for table in job.TABLES:
+        found.with_table(table).check()
+    return found
+
+
+def run(job: Job, call: Call) -> int:
+    """The session, the job, the end of the session."""
+    from cursorkeeper_pipeline.session import session
+
+    spark = session(f"cursorkeeper {call.name}", master=call.master, remote=call.remote, conf=call.conf)
+    try:
+        return job.run(spark, call.source, call.arguments, call.out)
+    finally:
+        spark.stop()
+
+
+def submit_of(call: Call, given: Mapping[str, Any]) -> Submit:
+    """The same call for spark-submit. Passwords are in the settings' file or environment and never here."""
+    words: list[str] = []
+    for key, value in given.items():
+        flag = f"--{key.replace('_', '-')}"
+        if key in NOT_FOR_SUBMIT or value is None or value is False:
+            continue
+        if value is True:
+            words.append(flag)
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            words += [flag, str(one)]
+    return Submit(call.name, words, call.master, call.remote, call.conf)
+
+
+def main() -> None:
+    """Entry point of `python -m cursorkeeper_pipeline` and of spark-submit."""
+    app(prog_name="cursorkeeper pipeline")

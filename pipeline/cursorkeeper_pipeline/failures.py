@@ -1,0 +1,47 @@
+"""Errors of a job as people read them: a line and a remedy, also when they come out of a task as a Python traceback in Java's.
+
+Owns how our own message is found in Spark's. Invariant: what is shown is the innermost error of ours, if there is one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cursorkeeper.cli.problems import USAGE, Problem, explain
+
+from cursorkeeper_pipeline.source.options import OptionError
+
+_OURS = re.compile(r"^[ \t|]*(?:\S*?: )?cursorkeeper[\w.]*\.(\w+): (.*)$", re.MULTILINE)
+"""The last line of a traceback: an exception of ours, by its full name."""
+_MISSING = re.compile(r"^[ \t|]*ModuleNotFoundError: (No module named .*)$", re.MULTILINE)
+LINE_MAX = 600
+MORE = "run it again with --debug to see all of it, or with --conf spark.log.level=WARN for Spark's own log"
+WORKERS = "give the workers this environment: --print-submit shows how, with PYSPARK_PYTHON and --archives"
+
+
+def problem_of(error: BaseException) -> Problem:
+    """The problem that an exception of a job stands for. The exit code is not to be used: a job that failed ends with 2."""
+    if isinstance(error, OptionError):
+        return _split(str(error), "correct the option; --help lists them")
+    if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+        return from_spark(str(error))
+    if _OURS.search(str(error)):
+        return from_spark(str(error))
+    return explain(error)
+
+
+def from_spark(text: str) -> Problem:
+    """What one of Spark's messages is about."""
+    found = _OURS.findall(text)
+    if found:
+        return _split(found[-1][1], MORE)
+    missing = _MISSING.findall(text)
+    if missing:
+        return Problem(f"a Python of Spark has not what is needed: {missing[-1]}", WORKERS, USAGE)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return Problem(f"Spark: {(lines[0] if lines else 'no message')[:LINE_MAX]}", MORE, USAGE)
+
+
+def _split(text: str, remedy: str) -> Problem:
+    message, _, own = text.partition(" What to do: ")
+    return Problem(message.rstrip("."), own or remedy, USAGE)
