@@ -1,0 +1,186 @@
+"""Footers from ZooKeeper in bulk, bucket by bucket: what every table starts from.
+
+Owns: how buckets are listed and footers read (multiRead, several requests ahead), and that a footer which cannot be decoded is a value.
+Does not own: which bucket is whose task (`fleet`, `planning`), nor the rows.
+Invariants: reads see everything that was committed before the task began (one `sync`); a footer that vanishes between listing and read is
+not there; names are chosen before their footers are read; at most `READS_AHEAD` answers wait to be looked at; only the cursor's own znode
+counts (a node of another name or in another bucket is nobody's, as for the daemon).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from cursorkeeper.cli.problems import AWAY, CommandError
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.format import footer as codec
+from cursorkeeper.migration.cluster import Selection
+from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper_clients.zookeeper import errors as zk_errors
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper_clients.zookeeper.values import Node, Stat
+
+from cursorkeeper_pipeline.source.fleet import chooses
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.systems import Systems
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+LISTINGS_AHEAD: Final = 64
+"""Buckets asked for at once."""
+READ_BATCH: Final = 400
+"""Footers of one read, which is one or two requests."""
+READS_AHEAD: Final = 4
+
+
+class Found(NamedTuple):
+    """A footer as it was read, or why it cannot be read. `stat` is its znode's."""
+
+    name: CursorName
+    footer: Footer | DamageError
+    stat: Stat
+
+
+def read_footers(systems: Systems, options: Options, buckets: Sequence[str] | None = None) -> Iterator[Found]:
+    """The footers of the chosen cursors in these buckets; None: in all of them, and a single named cursor is one read. Tombstones only with
+    `options.deleted`. Raises CommandError."""
+
+    async def reading() -> AsyncIterator[list[Found]]:
+        async for batch in footers_in(await systems.zookeeper(), options, buckets):
+            yield batch
+
+    for batch in systems.iterate(reading()):
+        yield from batch
+
+
+async def footers_in(zookeeper: ZooKeeper, options: Options, buckets: Sequence[str] | None = None) -> AsyncIterator[list[Found]]:
+    """The same in batches, for those who have a loop. Raises CommandError."""
+    reader = Reader(zookeeper, options)
+    await reader.sync()
+    selection = options.selection
+    if buckets is None and selection.topic and selection.subscription:
+        alone = await reader.one(CursorName(selection.topic, selection.subscription))
+        if alone is not None and not is_tombstone(alone):
+            yield [alone]
+            return  # else it may be the name of a partitioned topic, whose partitions have the cursors
+    async for nodes in reader.nodes(await reader.buckets() if buckets is None else buckets):
+        found = [decoded(name, node) for name, node in nodes]
+        yield found if options.deleted else [one for one in found if not is_tombstone(one)]
+
+
+def decoded(name: CursorName, node: Node) -> Found:
+    """What the znode holds."""
+    try:
+        return Found(name, codec.decode(node.data, name), node.stat)
+    except DamageError as e:
+        return Found(name, e, node.stat)
+
+
+def is_tombstone(found: Found) -> bool:
+    """Whether the cursor was deleted."""
+    return isinstance(found.footer, Footer) and found.footer.state is FooterState.DELETED
+
+
+class Reader:
+    """Footers below one root. Waits `options.wait_s` for a ZooKeeper that is away, then raises CommandError."""
+
+    def __init__(self, zookeeper: ZooKeeper, options: Options) -> None:
+        self._zk, self._root = zookeeper, options.root.rstrip("/")
+        self._selection: Selection = options.selection
+        self._where, self._patience = options.zookeeper, Patience(options.wait_s)
+
+    async def sync(self) -> None:
+        """Reads from here on see everything that is committed now."""
+        await self._patiently(lambda: self._zk.sync(self._root))
+
+    async def buckets(self) -> list[str]:
+        """In order; empty if there is no root."""
+        return await self._children(self._root)
+
+    async def one(self, name: CursorName) -> Found | None:
+        """One cursor's footer, None if it has none."""
+        nodes = await self._patiently(lambda: self._zk.multi_read([name.path(self._root)]))
+        return None if nodes[0] is None else decoded(name, nodes[0])
+
+    async def nodes(self, buckets: Sequence[str]) -> AsyncIterator[list[tuple[CursorName, Node]]]:
+        """The chosen cursors' znodes, read and not decoded."""
+        async for read in ahead(self._batches(buckets), self.read, READS_AHEAD):
+            yield read
+
+    async def names(self, buckets: Sequence[str]) -> AsyncIterator[tuple[str, list[CursorName]]]:
+        """The chosen cursors of each bucket."""
+
+        async def each() -> AsyncIterator[str]:
+            for bucket in buckets:
+                yield bucket
+
+        async def named(bucket: str) -> tuple[str, list[CursorName]]:
+            children = await self._children(f"{self._root}/{bucket}")
+            return bucket, [name for child in children if (name := self._chosen(bucket, child)) is not None]
+
+        async for found in ahead(each(), named, LISTINGS_AHEAD):
+            yield found
+
+    def _chosen(self, bucket: str, child: str) -> CursorName | None:
+        try:
+            name = CursorName.from_znode(child)
+        except ValueError:
+            return None
+        ours = name.bucket == bucket and name.znode == child
+        return name if ours and chooses(self._selection, name) else None
+
+    async def _batches(self, buckets: Sequence[str]) -> AsyncIterator[list[CursorName]]:
+        batch: list[CursorName] = []
+        async for _, names in self.names(buckets):
+            batch += names
+            while len(batch) >= READ_BATCH:
+                yield batch[:READ_BATCH]
+                batch = batch[READ_BATCH:]
+        if batch:
+            yield batch
+
+    async def read(self, names: Sequence[CursorName]) -> list[tuple[CursorName, Node]]:
+        """The znodes of those that have one, in order."""
+        paths = [name.path(self._root) for name in names]
+        nodes = await self._patiently(lambda: self._zk.multi_read(paths))
+        return [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._patiently(lambda: self._zk.children(path))
+        except zk_errors.NoNode:
+            return []
+
+    async def _patiently(self, call: Callable[[], Awaitable[B]]) -> B:
+        try:
+            return await self._patience.repeat("", call)
+        except MigrationError as e:
+            said = e.__cause__ or e
+            raise CommandError(
+                f"ZooKeeper at {self._where} did not answer for {self._patience.wait_s:g} s: {said}",
+                "look at it and run this again, or give it longer with the option waitS",
+                AWAY,
+            ) from e
+
+
+async def ahead(things: AsyncIterator[A], work: Callable[[A], Awaitable[B]], window: int) -> AsyncIterator[B]:
+    """`work` of each, in order, with at most `window` of them under way or waiting to be taken."""
+    under_way: deque[asyncio.Future[B]] = deque()
+    try:
+        async for thing in things:
+            under_way.append(asyncio.ensure_future(work(thing)))
+            if len(under_way) >= window:
+                yield await under_way.popleft()
+        while under_way:
+            yield await under_way.popleft()
+    finally:
+        for one in under_way:
+            one.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
