@@ -114,13 +114,30 @@ def nobody(_skipped: SkippedPath) -> None:
     """Does not want to know."""
 
 
+def every_topic(_path: str) -> bool:
+    """Leaves none out."""
+    return True
+
+
 async def iter_cursors(
-    zookeeper: ZooKeeper, selection: Selection, *, skipped: Callable[[SkippedPath], None] = nobody, patience: Patience | None = None
+    zookeeper: ZooKeeper,
+    selection: Selection,
+    *,
+    skipped: Callable[[SkippedPath], None] = nobody,
+    patience: Patience | None = None,
+    only: Callable[[str], bool] = every_topic,
 ) -> AsyncIterator[PulsarCursorRef]:
-    """Every cursor that was there when its topic's children were read. Raises MigrationError (AWAY; NOT_FOUND: no cluster there)."""
-    walk = _Walk(zookeeper, selection, skipped, patience or Patience())
+    """Every cursor that was there when its topic's children were read. `only` is asked of each topic's path before these are read.
+    Raises MigrationError (AWAY; NOT_FOUND: no cluster there)."""
+    walk = _Walk(zookeeper, selection, skipped, patience or Patience(), only)
     async for found in walk.cursors():
         yield found
+
+
+async def iter_topic_paths(zookeeper: ZooKeeper, selection: Selection, *, patience: Patience | None = None) -> AsyncIterator[str]:
+    """The znode of every chosen topic, in order, without a look at its cursors. Raises MigrationError as `iter_cursors`."""
+    async for path in _Walk(zookeeper, selection, nobody, patience or Patience()).topic_paths():
+        yield path
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +146,14 @@ class _Walk:
     selection: Selection
     skipped: Callable[[SkippedPath], None]
     patience: Patience
+    only: Callable[[str], bool] = every_topic
 
     async def cursors(self) -> AsyncIterator[PulsarCursorRef]:
         waiting: deque[tuple[str, asyncio.Task[list[str] | None]]] = deque()
         try:
-            async for path in self._topic_paths():
+            async for path in self.topic_paths():
+                if not self.only(path):
+                    continue
                 waiting.append((path, asyncio.create_task(self._children(path))))
                 if len(waiting) >= TOPICS_AHEAD:
                     for found in self._of_topic(waiting[0][0], await waiting[0][1]):
@@ -161,7 +181,8 @@ class _Walk:
 
     # ---- topics
 
-    async def _topic_paths(self) -> AsyncIterator[str]:
+    async def topic_paths(self) -> AsyncIterator[str]:
+        """Of the selection."""
         chosen = self.selection
         if chosen.topic:
             namespace, _, local = names.topic_path(chosen.topic).rpartition("/")
