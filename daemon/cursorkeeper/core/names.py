@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import quote, unquote
@@ -11,6 +12,7 @@ from cursorkeeper.core.errors import Refusal, RefusedError
 
 NAME_BYTES_MAX = 1024
 ROOT = "/cursorkeeper/cursors"
+_PLAIN_ZNODE = re.compile(r"(?:[A-Za-z0-9_.~-]|%2F|%3A)*\|(?:[A-Za-z0-9_.~-]|%2F|%3A)*")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,14 @@ class CursorName:
         topic, bar, subscription = znode.partition("|")
         if not bar:
             raise ValueError(f"not a cursor's znode: {znode!r}")
-        return cls(unquote(topic), unquote(subscription))
+        if not _PLAIN_ZNODE.fullmatch(znode):
+            return cls(unquote(topic), unquote(subscription))
+        # Nearly all names of a fleet: nothing but `/` and `:` is encoded, so the canonical name is at hand and is not derived again.
+        canonical = znode.replace("%2F", "/").replace("%3A", ":")
+        topic, _, subscription = canonical.partition("|")
+        name = cls(topic, subscription)
+        name.__dict__.update(canonical=canonical, znode=znode)
+        return name
 
     def __str__(self) -> str:
         return self.display

@@ -125,12 +125,13 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
     _check_version(body)
     _check_crc(data)
     topic, subscription = _text(body, "topic"), _text(body, "subscription")
-    name = CursorName(topic, subscription)
+    own = expected is not None and topic == expected.topic and subscription == expected.subscription
+    name = expected if expected is not None and own else CursorName(topic, subscription)  # a name keeps what was derived from it
     if _text(body, "cursor") != _canonical(name):
         raise DamageError(f"cursor {body['cursor']!r} is not topic {topic!r} and subscription {subscription!r}")
-    if expected is not None and name != expected:
+    if expected is not None and not own:
         raise DamageError(f"this is the footer of {name}, not of {expected}")
-    previous = body.get("previous")
+    previous, stats = body.get("previous"), _object(body, "stats")
     footer = Footer(
         topic=topic,
         subscription=subscription,
@@ -144,11 +145,11 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
         chain=_chain(body.get("chain")),
         previous=None if previous is None else _previous(_object(body, "previous"), name),
         damaged=_addresses(body.get("damaged", []), "damaged"),
-        stats=Stats(**{attribute: _number(_object(body, "stats"), key) for key, attribute in _STATS}),
+        stats=Stats(**{attribute: _number(stats, key) for key, attribute in _STATS}),
         cursor_properties=_properties(_object(body, "cursorProperties")) if "cursorProperties" in body else None,
         truncated=_truncation(_object(body, "truncated")) if "truncated" in body else None,
         version=_number(body, "version"),
-        extra={key: value for key, value in body.items() if key not in _KNOWN},
+        extra={} if body.keys() <= _KNOWN else {key: value for key, value in body.items() if key not in _KNOWN},
     )
     if footer.format != body["format"]:
         raise DamageError(f"format {body['format']!r}, but what it names is {footer.format!r}")
@@ -160,7 +161,7 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
 
 def _parse(data: bytes) -> Json:
     try:
-        body = json.loads(data.decode(), parse_constant=_no_constant)
+        body = _JSON.decode(data.decode())
     except (ValueError, RecursionError):
         raise DamageError("not JSON") from None
     if not isinstance(body, dict):
@@ -170,6 +171,9 @@ def _parse(data: bytes) -> Json:
 
 def _no_constant(name: str) -> None:
     raise ValueError(name)
+
+
+_JSON: Final = json.JSONDecoder(parse_constant=_no_constant)  # made once: `json.loads` with an argument makes one for each footer
 
 
 def _check_version(body: Json) -> None:
@@ -352,7 +356,7 @@ def _text(body: Json, name: str) -> str:
 
 def _number(body: Json, name: str, least: int = 0) -> int:
     value = body.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LEDGER_ID_MAX:
+    if type(value) is not int or not least <= value <= LEDGER_ID_MAX:  # JSON's true is a bool, which is another type
         raise DamageError(f"{name} is not a number in its range")
     return value
 
@@ -365,9 +369,9 @@ def _object(body: Json, name: str) -> dict[str, Any]:
 
 
 def _position(value: object, name: str) -> Position:
-    pair = {str(index): item for index, item in enumerate(value)} if isinstance(value, list) else {}
-    if len(pair) != 2:
+    if not isinstance(value, list) or len(value) != 2:
         raise DamageError(f"{name} is not [ledger, entry]")
+    pair = {"0": value[0], "1": value[1]}
     position = Position(_number(pair, "0"), _number(pair, "1", BEFORE_FIRST))
     if position.entry > ENTRY_ID_MAX:
         raise DamageError(f"{name} is beyond the last entry id")

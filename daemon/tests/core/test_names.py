@@ -33,6 +33,23 @@ def test_decision_06_a_znode_is_one_path_element_and_leads_back(topic: str, subs
     assert CursorName.from_znode(name.znode) == name
 
 
+PLAIN = st.from_regex(r"[A-Za-z0-9_.~/:-]{1,40}", fullmatch=True)
+
+
+@given(PLAIN | TEXTS, PLAIN | TEXTS)
+def test_a_name_from_a_znode_is_the_name_that_was_written(topic: str, subscription: str) -> None:
+    name = CursorName(topic, subscription)
+    read = CursorName.from_znode(name.znode)
+    for derived in ("topic", "subscription", "canonical", "znode", "bucket", "record_hash"):
+        assert getattr(read, derived) == getattr(name, derived)
+
+
+@pytest.mark.parametrize("znode", ["a%2fb|s", "a:b|s", "a%41b|s", "a|b|c", "a%252F|s"])
+def test_a_znode_that_is_no_name_s_own_does_not_pass_for_one(znode: str) -> None:
+    name = CursorName.from_znode(znode)
+    assert (name.znode == znode) == (CursorName(name.topic, name.subscription).znode == znode)
+
+
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
 def test_decision_06_two_cursors_are_never_one(a: str, b: str, c: str, d: str) -> None:
     one, other = CursorName(a, b), CursorName(c, d)
