@@ -84,3 +84,45 @@ TABLES: Final = {
     "cursors": CURSORS, "segments": SEGMENTS, "holes": HOLES, "hole_stats": HOLE_STATS, "batch_partials": BATCH_PARTIALS,
     "deltas": DELTAS, "ledgers": LEDGERS, "pulsar_cursors": PULSAR_CURSORS,
 }  # fmt: skip
+
+LIMITS: Final = _schema(
+    cursor_key=_L, cursor=_S, tenant=_S, acked_entries=_L, ranges_at_least=_L, ranges_at_most=_L, partial_batches=_L,
+    long_array_bytes_at_least=_L, long_array_bytes_at_most=_L, ranges_bytes_at_most=_L,
+    entry_cap_share=_D, range_cap_share=_D, batch_cap_share=_D, frame_share=_D, nearest=_S, nearest_share=_D,
+)  # fmt: skip
+"""How near a cursor is to what a stock Pulsar can store. A share of 1 is the limit, taken from the upper bounds; 0: the limit does not
+count with these settings. `nearest`: entryCap, rangeCap, batchCap, frame, or none."""
+
+FORECAST: Final = _schema(
+    cursor_key=_L, cursor=_S, tenant=_S, acked_entries=_L, redelivered_at_least=_L, redelivered_estimate=_L, redelivered_at_most=_L,
+    is_exact=_B, partial_batches=_L, batches_redelivered=_L, reason=_S, cursorkeeper_redelivered_or_null=_L,
+)  # fmt: skip
+"""Acked entries above mark-delete that Pulsar alone would deliver again after its broker died, once it had flushed what the footer
+describes; partly acked batches beside them, counted in batches. `cursorkeeper_redelivered` is 0; null where the footer says that acks
+were left out (`truncated`)."""
+
+FORECAST_TENANTS: Final = _schema(
+    tenant=_S, cursors=_L, cursors_at_risk=_L, acked_entries=_L, redelivered_at_least=_L, redelivered_estimate=_L, redelivered_at_most=_L,
+    batches_redelivered=_L, cursorkeeper_redelivered=_L,
+)  # fmt: skip
+
+GROWTH: Final = _schema(
+    cursor_key=_L, cursor=_S, tenant=_S, change=_S, days_or_null=_D, hole_entries=_L, span_entries=_L, data_ledgers=_L,
+    holes_grown=_L, span_grown=_L, ledgers_grown=_L, holes_per_day_or_null=_D, span_per_day_or_null=_D, ledgers_per_day_or_null=_D,
+)  # fmt: skip
+"""Against an earlier report. `change`: same (no footer was written between), moved, new, gone or recreated. `days`: between the two
+footers' writes, because a footer's numbers are of its writing."""
+
+GROWTH_TENANTS: Final = _schema(
+    tenant=_S, cursors=_L, new=_L, gone=_L, holes_grown=_L, span_grown=_L, ledgers_grown=_L,
+    holes_per_day=_D, span_per_day=_D, ledgers_per_day=_D,
+)  # fmt: skip
+"""Rates are sums of the cursors' rates."""
+
+SIZES: Final = _schema(
+    backlog_decade=_I, hole_decade=_I, cursors=_L, span_entries=_L, hole_entries=_L,
+    long_array_bytes=_L, ranges_bytes=_L, cursorkeeper_bytes=_L, largest_long_array_bytes=_L, over_frame=_L, snapshots=_L,
+    snapshot_bytes=_L, snapshot_estimate_bytes=_L,
+)  # fmt: skip
+"""One row for each decade of backlog (span) and of holes: 3 is 1,000 to 9,999, -1 is none. Bytes are closed-form estimates and sums over
+the cursors; `snapshot_bytes` is stored, of the `snapshots` cursors that have one, for which `snapshot_estimate_bytes` is the estimate."""

@@ -1,0 +1,105 @@
+"""What the numbers of a footer say about the bytes and ranges of its state: bounds where they are bounds, closed forms where they are not.
+
+Owns the columns that limits, forecast and sizes are made of, each from a row of `cursors`. A footer has counts (ledgers, span, holes,
+runs of holes) and no set, so that
+
+- acked entries above mark-delete are known: span - holes;
+- ranges of acked entries are known within the number of data ledgers: a ledger ends in an acked entry, unless a partly acked batch is its
+  last, and begins with a hole or with an acked entry, which nobody noted. A footer with more than `RUNS_COUNTED_MAX` holes says 0 runs;
+- bytes follow from these by the wire format of `cursorkeeper.format.pulsar`. Entry ids are taken to be dense.
+
+Invariant: `*_at_least` <= the truth <= `*_at_most` for the entries; batch sets are counted with `BATCH_BYTES` each, which is a guess.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from cursorkeeper_pipeline.transforms.shape import number
+
+RUNS_COUNTED_MAX = 1_000_000
+"""The daemon counts runs of holes only up to so many holes."""
+WORD_ENTRIES = 64
+WORD_BYTES_MAX = 11
+"""A tag and a varint of 64 bits."""
+LEDGER_HEAD_BYTES_MAX = 2 + 5 + 1 + 9
+"""Of a ledger's long array: tag, length, tag and the ledger's id."""
+LEDGER_HEAD_BYTES = 8
+RANGE_BYTES_MAX = 43
+"""Fourteen varints; the lower end of a range at a ledger's start is -1, which takes ten bytes."""
+ENTRY_BYTES = 64
+"""Mark-delete and what else an entry has, properties not counted."""
+BATCH_BYTES = 200
+CONTAINER_SHARE = 1 / 16
+"""Above it a roaring container is a bitmap, which zstd shortens to about its entropy; below, an array of two bytes a hole."""
+SNAPSHOT_BYTES, SNAPSHOT_LEDGER_BYTES = 150, 25
+"""What a snapshot takes beside its holes, about."""
+
+
+def with_estimates(cursors: DataFrame) -> DataFrame:
+    """`cursors` with `acked_entries`, `ranges_*`, `long_array_bytes*`, `ranges_bytes*` and `cursorkeeper_bytes`."""
+    added = cursors.withColumn("acked_entries", F.col("span_entries") - F.col("hole_entries")).withColumns(_ranges())
+    return added.withColumns(_long_array()).withColumns(_range_bytes()).withColumn("cursorkeeper_bytes", _snapshot())
+
+
+def _ranges() -> dict[str, Column]:
+    acked, holes, ledgers, runs = F.col("acked_entries"), F.col("hole_entries"), F.col("data_ledgers"), F.col("hole_runs")
+    known = (runs > 0) | (holes == 0)
+    ends_in_a_hole = F.least(ledgers, F.col("partial_batches"))
+    least = F.when(known, F.greatest(runs - ends_in_a_hole, number(1))).otherwise(number(1))
+    most = F.least(F.when(known, runs).otherwise(holes) + ledgers, acked)
+    begins_acked = F.greatest(ledgers - 1, number(0)) * acked / F.greatest(F.col("span_entries"), number(1))
+    middle = F.round(F.when(known, runs).otherwise(holes * acked / F.greatest(F.col("span_entries"), number(1))) + begins_acked)
+    none = acked <= 0
+    return {
+        "ranges_at_least": F.when(none, number(0)).otherwise(F.least(least, most)),
+        "ranges_estimate": F.when(none, number(0)).otherwise(F.least(F.greatest(middle.cast("bigint"), F.least(least, most)), most)),
+        "ranges_at_most": F.when(none, number(0)).otherwise(most),
+    }
+
+
+def _long_array() -> dict[str, Column]:
+    """A ledger's words begin at its entry 0, also below mark-delete."""
+    acked, ledgers = F.col("acked_entries"), F.col("data_ledgers")
+    dead = F.greatest(F.col("mark_delete_entry") + 1, number(0))
+    few = F.ceil(F.col("span_entries") / WORD_ENTRIES)
+    many = F.ceil((F.col("span_entries") + dead) / WORD_ENTRIES) + ledgers
+    full = acked / F.greatest(F.col("span_entries"), number(1))
+    none = acked <= 0
+    return {
+        # a varint of n set bits has at least n / 7 bytes, and at least one
+        "long_array_bytes_at_least": F.when(none, number(0)).otherwise(few + F.greatest(few, F.ceil(acked / 7))),
+        "long_array_bytes": F.when(none, number(0)).otherwise(
+            F.round(F.greatest(few * F.least(10 + full, 1 + WORD_ENTRIES * full), 2 * few)).cast("bigint") + ledgers * LEDGER_HEAD_BYTES),
+        "long_array_bytes_at_most": F.when(none, number(0)).otherwise(
+            many * WORD_BYTES_MAX + ledgers * LEDGER_HEAD_BYTES_MAX + ENTRY_BYTES + F.col("partial_batches") * BATCH_BYTES),
+    }  # fmt: skip
+
+
+def _range_bytes() -> dict[str, Column]:
+    ledger = _varint_bytes(F.col("mark_delete_ledger"))
+    entry = _varint_bytes((F.col("span_entries") / F.greatest(F.col("data_ledgers"), number(1)) / 2).cast("bigint"))
+    return {
+        "ranges_bytes": F.col("ranges_estimate") * (number(10) + 2 * ledger + 2 * entry),
+        "ranges_bytes_at_most": F.col("ranges_at_most") * RANGE_BYTES_MAX
+        + F.when(F.col("ranges_at_most") > 0, ENTRY_BYTES + F.col("partial_batches") * BATCH_BYTES).otherwise(number(0)),
+    }
+
+
+def _snapshot() -> Column:
+    """Ours: roaring containers of holes, compressed."""
+    holes, span = F.col("hole_entries"), F.greatest(F.col("span_entries"), number(1))
+    p = holes / span
+    entropy_bits = F.when((p <= 0) | (p >= 1), F.lit(0.0)).otherwise(-(p * F.log2(p) + (1 - p) * F.log2(1 - p)))
+    runs = F.when(F.col("hole_runs") > 0, 4 * F.col("hole_runs")).otherwise(2 * holes)
+    members = F.when(p > CONTAINER_SHARE, F.least(span * entropy_bits / 8, runs.cast("double"))).otherwise(F.least(2 * holes, runs))
+    return F.round(members).cast("bigint") + SNAPSHOT_BYTES + F.col("data_ledgers") * SNAPSHOT_LEDGER_BYTES
+
+
+def _varint_bytes(value: Column) -> Column:
+    """Of a number of up to 63 bits."""
+    found = number(1)
+    for bits in range(7, 63, 7):
+        found = found + F.when(value >= number(1 << bits), number(1)).otherwise(number(0))
+    return found

@@ -1,0 +1,63 @@
+"""What became of each cursor since an earlier report: holes, span and data ledgers, per day. Pure; from two tables `cursors`.
+
+A footer's numbers are of the moment it was written, so days are counted between the two writes. Invariant: a cursor that is in either
+table is in the result once.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.transforms.shape import number, readable, shaped
+
+_COUNTS = {"holes": "hole_entries", "span": "span_entries", "ledgers": "data_ledgers"}
+_KEPT = ("cursor", "tenant", "footer_version", "footer_created", "footer_modified", *_COUNTS.values())
+DAY_S = 86_400.0
+SECOND = 1.0 / DAY_S
+"""Two writes that are nearer than a second give no rate."""
+
+
+def growth(cursors: DataFrame, earlier: DataFrame) -> DataFrame:
+    """`schemas.GROWTH`."""
+    new = readable(cursors).select("cursor_key", *[F.col(name).alias(f"new_{name}") for name in _KEPT])
+    old = readable(earlier).select("cursor_key", *[F.col(name).alias(f"old_{name}") for name in _KEPT])
+    both = new.join(old, "cursor_key", "full")
+    days = (_seconds("new_footer_modified") - _seconds("old_footer_modified")) / DAY_S
+    change = (
+        F.when(F.col("old_cursor").isNull(), "new").when(F.col("new_cursor").isNull(), "gone")
+        .when(F.col("new_footer_created") != F.col("old_footer_created"), "recreated")
+        .when(F.col("new_footer_version") == F.col("old_footer_version"), "same").otherwise("moved")
+    )  # fmt: skip
+    frame = both.withColumn("change", change).withColumn("days", F.when(F.col("change") == "moved", days))
+    frame = frame.withColumns({name: F.coalesce(f"new_{name}", f"old_{name}") for name in ("cursor", "tenant")})
+    grown = {f"{short}_grown": _or_0(f"new_{name}") - _or_0(f"old_{name}") for short, name in _COUNTS.items()}
+    frame = frame.withColumns({name: _or_0(f"new_{name}") for name in _COUNTS.values()}).withColumns(grown)
+    rates = {
+        f"{short}_per_day": F.when(F.col("days") >= SECOND, F.col(f"{short}_grown") / F.col("days")).when(
+            F.col("change") == "same", F.lit(0.0)
+        )
+        for short in _COUNTS
+    }
+    return shaped(frame.withColumns(rates), schemas.GROWTH)
+
+
+def by_tenant(grown: DataFrame) -> DataFrame:
+    """`schemas.GROWTH_TENANTS` of `schemas.GROWTH`."""
+    frame = grown.groupBy("tenant").agg(
+        F.count("*").alias("cursors"),
+        F.count_if(F.col("change") == "new").alias("new"),
+        F.count_if(F.col("change") == "gone").alias("gone"),
+        *[F.sum(f"{short}_grown").alias(f"{short}_grown") for short in _COUNTS],
+        *[F.coalesce(F.sum(f"{short}_per_day"), F.lit(0.0)).alias(f"{short}_per_day") for short in _COUNTS],
+    )
+    return shaped(frame, schemas.GROWTH_TENANTS)
+
+
+def _seconds(name: str) -> Column:
+    return F.unix_micros(F.col(name)) / 1e6
+
+
+def _or_0(name: str) -> Column:
+    return F.coalesce(F.col(name), number(0))
