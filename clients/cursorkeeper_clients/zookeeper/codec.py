@@ -109,7 +109,12 @@ def delete(op: Delete) -> Request[None]:
 
 def children(path: str) -> Request[list[str]]:
     def decode(body: bytes) -> list[str]:
-        return sorted(protocol.GetChildrenResponse.deserialize(body).children)
+        count, names, offset = _INT.unpack_from(body)[0], [], _INT.size
+        for _ in range(count):
+            name, offset = _string(body, offset)
+            names.append(name)
+        names.sort()
+        return names
 
     return _request(path, protocol.GetChildrenRequest(path=path, watch=False), decode)
 

@@ -12,7 +12,7 @@ from cursorkeeper.core.errors import Refusal, RefusedError
 
 NAME_BYTES_MAX = 1024
 ROOT = "/cursorkeeper/cursors"
-_PLAIN_ZNODE = re.compile(r"(?:[A-Za-z0-9_.~-]|%2F|%3A)*\|(?:[A-Za-z0-9_.~-]|%2F|%3A)*")
+_PLAIN = re.compile(r"[A-Za-z0-9_.~:/|-]+")
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class CursorName:
         topic, bar, subscription = znode.partition("|")
         if not bar:
             raise ValueError(f"not a cursor's znode: {znode!r}")
-        if not _PLAIN_ZNODE.fullmatch(znode):
+        canonical = znode.replace("%2F", "/").replace("%3A", ":")
+        if not _PLAIN.fullmatch(canonical) or canonical.count("|") > 1 or "/" in znode or ":" in znode:
             return cls(unquote(topic), unquote(subscription))
         # Nearly all names of a fleet: nothing but `/` and `:` is encoded, so the canonical name is at hand and is not derived again.
-        canonical = znode.replace("%2F", "/").replace("%3A", ":")
         topic, _, subscription = canonical.partition("|")
         name = cls(topic, subscription)
         name.__dict__.update(canonical=canonical, znode=znode)

@@ -93,7 +93,7 @@ class Reader:
 
     def __init__(self, zookeeper: ZooKeeper, options: Options) -> None:
         self._zk, self._root = zookeeper, options.root.rstrip("/")
-        self._selection: Selection = options.selection
+        self._selection = None if options.selection == Selection.everything() else options.selection
         self._where, self._patience = options.zookeeper, Patience(options.wait_s)
 
     async def sync(self) -> None:
@@ -133,8 +133,9 @@ class Reader:
             name = CursorName.from_znode(child)
         except ValueError:
             return None
-        ours = name.bucket == bucket and name.znode == child
-        return name if ours and chooses(self._selection, name) else None
+        if name.bucket != bucket or name.znode != child:
+            return None
+        return name if self._selection is None or chooses(self._selection, name) else None
 
     async def _batches(self, buckets: Sequence[str]) -> AsyncIterator[list[CursorName]]:
         batch: list[CursorName] = []
