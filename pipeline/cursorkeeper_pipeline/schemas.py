@@ -64,7 +64,9 @@ DELTAS: Final = _schema(
     cursor_key=_L, bk_ledger=_L, bk_entry=_L, sequence=_L, epoch=_L, generation=_L, ledger_created=_T, at_or_null=_T, kind=_S,
     ledger_id_or_null=_L, first_entry_or_null=_L, last_entry_or_null=_L, footer_version=_I,
 )  # fmt: skip
-"""The ack history that the chain still keeps, a row for each range of a delta. `kind`: ack, mark_delete, partial, properties, layout."""
+"""The ack history that the chain still keeps, a row for each range of a delta. `kind`: ack, mark_delete, partial, properties, layout; and,
+so that gaps are told, damaged, too_new (a record, or with ledger -1 the footer) and missing (a ledger). `at` is null: a record has no time
+of its own, `ledger_created` is its lower bound."""
 
 LEDGERS: Final = _schema(
     ledger_id=_L, cursor_key_or_null=_L, cursor_or_null=_S, epoch_or_null=_L, state=_S, last_entry=_L, bytes=_L, created=_T,

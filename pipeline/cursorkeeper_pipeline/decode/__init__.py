@@ -1,0 +1,1 @@
+"""Pure: acknowledgement states as columns. No Spark, no client, no clock."""

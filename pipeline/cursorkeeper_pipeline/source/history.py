@@ -1,0 +1,229 @@
+"""The table `deltas`: the ack history that cursors still keep, a row for each range of acks in each delta record.
+
+Owns which records are read and what a time selects. Read are the ledgers that a footer names (chain, previous chain, base), each once and
+in the order of their ids; the same ack may come twice, as a recovery allows it to (it is joined, and a record whose fate was unknown is
+written again). Ledgers of whole states in Pulsar's form hold no history and give no rows. Nothing is claimed or fenced: of an open cursor
+the newest records may be missing.
+
+**Times.** A record carries none, so `at` is null. What is known is that a record was appended at or after its ledger was created
+(`ledger_created`), and at or before the cursor's next ledger was created (an owner closes or recovers a ledger before it makes another
+one) or, if the footer says where the ledger ends, before that footer was written. `since` and `until` leave out only what certainly lies
+outside of `since <= time < until` by these bounds: whole ledgers, never one record of a ledger. Clocks are those of the gateways.
+
+**Damage.** A record that cannot be read is a row of kind `damaged` (`too_new`: written by a newer release), a ledger that the footer
+names and that is gone one of kind `missing` with entry -1, an unreadable footer one of kind `damaged` or `too_new` with ledger and entry
+-1. With `mode` failfast each of them ends the job. A ledger that is gone because the footer moved on is none of these: the new footer
+says where to go on, and `footer_version` says which footer led to a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from cursorkeeper.cli import reading
+from cursorkeeper.cli.problems import AWAY, NO, CommandError
+from cursorkeeper.cli.reading import End, Moved
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper_clients.bookkeeper.errors import GatewayError
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.decode import deltas
+from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where
+from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buckets
+from cursorkeeper_pipeline.source.options import Mode, OptionError, Options
+from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in, is_tombstone
+from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
+from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part
+
+CHUNK_BYTES = 1 << 20
+CHUNK_RECORDS = 1024
+"""Records that are checked together."""
+KEEP = "look closer with `cursorkeeper verify`; mode permissive makes it a row"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`since <= time < until`, in microseconds since 1970; None: no bound."""
+
+    since_us: int | None = None
+    until_us: int | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> Window:
+        """Raises OptionError."""
+        since, until = moment_us("since", options.since), moment_us("until", options.until)
+        if since is not None and until is not None and since >= until:
+            raise OptionError(
+                f"since = {options.since!r} is not before until = {options.until!r}: nothing lies between them. "
+                "What to do: exchange them, or leave one out"
+            )
+        return cls(since, until)
+
+    def may_hold(self, created_us: int, ended_us: int | None) -> bool:
+        """Whether a record of a ledger may lie inside. `ended_us` None: it may be being written."""
+        is_later = self.until_us is not None and created_us >= self.until_us
+        is_earlier = self.since_us is not None and ended_us is not None and ended_us < self.since_us
+        return not (is_later or is_earlier)
+
+
+def moment_us(name: str, text: str) -> int | None:
+    """ISO 8601 (UTC if it names no zone) or seconds since 1970. Raises OptionError."""
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            seconds = math.nan
+        else:
+            seconds = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(seconds):
+        raise OptionError(
+            f"{name} = {text!r} is no time. What to do: write ISO 8601 as 2026-11-21T10:00:00Z, or seconds since 1970; "
+            "a record is left out only if its ledger was certainly written outside of since and until"
+        )
+    return round(seconds * 1_000_000)
+
+
+class Deltas:
+    """See the module."""
+
+    schema = schemas.DELTAS
+
+    def plan(self, options: Options) -> Sequence[Part]:
+        Window.of(options)
+        with telling(), Systems(options) as systems:
+
+            async def work() -> list[BucketsPart]:
+                return await plan_buckets(await systems.zookeeper(), options)
+
+            return systems.run(work())
+
+    def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+        assert isinstance(part, BucketsPart)
+        rows = Rows()
+        with telling(), Systems(options) as systems:
+            for found in systems.iterate(_pieces(systems, options, part.buckets)):
+                rows.add(found)
+                yield from rows.full()
+        yield from rows.rest()
+
+
+async def _pieces(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[list[Piece]]:
+    zookeeper, ledgers = await systems.zookeeper(), await systems.ledgers()
+    reader = Reader(zookeeper, options)
+
+    async def each() -> AsyncIterator[Found]:
+        async for batch in footers_in(zookeeper, options, buckets):
+            for found in batch:
+                yield found
+
+    def work(found: Found) -> AsyncIterator[list[Piece]]:
+        return History(ledgers, reader, options, found).pieces()
+
+    async for some in side_by_side(each(), work):
+        yield some
+
+
+class History:
+    """Of one cursor."""
+
+    def __init__(self, ledgers: LedgerStore, reader: Reader, options: Options, found: Found) -> None:
+        self._ledgers, self._reader, self._found = ledgers, reader, found
+        self._strict, self._wait_s, self._window = options.mode is Mode.FAILFAST, options.wait_s, Window.of(options)
+        self._done: set[int] = set()
+
+    async def pieces(self) -> AsyncIterator[list[Piece]]:
+        """Ledger by ledger, in parts of bounded size. Raises CommandError."""
+        for _ in range(reading.MOVED_MAX):
+            footer = self._found.footer
+            if isinstance(footer, DamageError):
+                yield [self._unreadable(footer)]
+                return
+            gone: list[int] = []
+            async for some in self._of_footer(footer, gone):
+                yield some
+            if not gone:
+                return
+            now = await self._reader.one(self._found.name)
+            if now is None or is_tombstone(now):
+                return
+            if isinstance(now.footer, Footer) and now.footer.is_same_write(footer):
+                yield [self._missing(ledger) for ledger in gone]
+                return
+            self._found = now
+        name = self._found.name
+        raise CommandError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", AWAY)
+
+    async def _of_footer(self, footer: Footer, gone: list[int]) -> AsyncIterator[list[Piece]]:
+        """Of every ledger that was not read yet; those that do not exist are put into `gone`."""
+        patience = Patience(self._wait_s)
+        ends = await patience.repeat(self._found.name.display, lambda: reading.ends_of(self._ledgers, footer, missing_ok=True))
+        whole = reading.whole_state_ledgers(footer)
+        for ledger, end in ends.items():
+            if ledger in self._done or ledger in whole:
+                continue
+            if end.info is None:
+                gone.append(ledger)
+                continue
+            created_us = 1000 * end.info.created_ms
+            if self._window.may_hold(created_us, ended_us(footer, ledger, ends, 1000 * self._found.stat.mtime_ms)):
+                try:
+                    async for some in self._of_ledger(ledger, end.last_entry, created_us):
+                        yield some
+                except Moved:
+                    gone.append(ledger)
+                    continue
+            self._done.add(ledger)
+
+    async def _of_ledger(self, ledger: int, last: int, created_us: int) -> AsyncIterator[list[Piece]]:
+        chunk: list[tuple[int, bytes | GatewayError]] = []
+        size = 0
+        async for entry, payload in reading.entries(self._ledgers, ledger, last, wait_s=self._wait_s):
+            chunk.append((entry, payload))
+            size += len(payload) if isinstance(payload, bytes) else 0
+            if size >= CHUNK_BYTES or len(chunk) >= CHUNK_RECORDS:
+                yield self._read(ledger, created_us, chunk)
+                chunk, size = [], 0
+        if chunk:
+            yield self._read(ledger, created_us, chunk)
+
+    def _read(self, ledger: int, created_us: int, chunk: Sequence[tuple[int, bytes | GatewayError]]) -> list[Piece]:
+        try:
+            return deltas.read(self._where(ledger, created_us), chunk, self._found.name.record_hash, strict=self._strict)
+        except Unreadable as e:
+            raise CommandError(f"{self._found.name}: {e}", KEEP, NO) from e
+
+    # ---- what cannot be read
+
+    def _where(self, ledger: int, created_us: int = 0) -> Where:
+        return Where(cursor_key(self._found.name), ledger, created_us, self._found.stat.version)
+
+    def _unreadable(self, error: DamageError) -> Piece:
+        if self._strict:
+            raise CommandError(f"{self._found.name}: {error}", KEEP, NO) from error
+        return deltas.unreadable(self._where(NOWHERE), NOWHERE, error)
+
+    def _missing(self, ledger: int) -> Piece:
+        if self._strict:
+            raise CommandError(f"{self._found.name}: ledger {ledger} does not exist, and the footer names it", KEEP, NO)
+        return deltas.unsaid(self._where(ledger), Head(NOWHERE, 0, 0, 0), deltas.MISSING)
+
+
+def ended_us(footer: Footer, ledger: int, ends: dict[int, End], footer_modified_us: int) -> int | None:
+    """When the last record of a ledger was appended at the latest, in microseconds since 1970; None: it may be being written."""
+    later = [1000 * end.info.created_ms for other, end in ends.items() if other > ledger and end.info is not None]
+    chains = footer.chain + (footer.previous.chain if footer.previous is not None else ())
+    if any(c.ledger == ledger and c.last_entry is not None for c in chains):
+        later.append(footer_modified_us)
+    return min(later, default=None)

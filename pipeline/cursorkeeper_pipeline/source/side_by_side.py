@@ -1,0 +1,77 @@
+"""Many cursors at once within one task, and what a task says when a system outside is away.
+
+Owns the bound on how much is worked on and waits to be taken. Does not own what is read of each. Invariants: at most `at_once` workers
+and 2 x `at_once` results are there at any time; the first error ends all of them; nothing runs on when the reader leaves early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from cursorkeeper.cli.problems import AWAY, NO, CommandError, explain
+from cursorkeeper.core.errors import CursorKeeperError
+from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper_clients.bookkeeper.errors import GatewayError
+from cursorkeeper_clients.zookeeper.errors import ZooKeeperError
+
+AT_ONCE = 8
+"""Cursors that one task reads at once: a read of a small ledger waits for the network most of its time."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Errors of a task as CommandError whose text holds the remedy too: Spark carries nothing of an exception but its text."""
+    try:
+        yield
+    except MigrationError as e:
+        raise _told(str(e), e.remedy, AWAY if e.kind is Kind.AWAY else NO) from e
+    except (CommandError, CursorKeeperError, GatewayError, ZooKeeperError) as e:
+        problem = explain(e)
+        raise _told(problem.message, problem.remedy, problem.exit_code) from e
+
+
+def _told(message: str, remedy: str, exit_code: int) -> CommandError:
+    text = message if " What to do: " in message else f"{message}. What to do: {remedy}"
+    return CommandError(" ".join(text.split()), remedy, exit_code)
+
+
+async def side_by_side(things: AsyncIterator[T], work: Callable[[T], AsyncIterator[R]], at_once: int = AT_ONCE) -> AsyncIterator[R]:
+    """Everything that `work` gives for each thing, in no order. Raises what `things` or `work` raises."""
+    results: asyncio.Queue[R] = asyncio.Queue(2 * at_once)
+    turn = asyncio.Lock()
+
+    async def worker() -> None:
+        while True:
+            async with turn:
+                try:
+                    thing = await anext(things)
+                except StopAsyncIteration:
+                    return
+            async for result in work(thing):
+                await results.put(result)
+
+    workers = [asyncio.create_task(worker()) for _ in range(at_once)]
+    running = set(workers)
+    try:
+        while running or not results.empty():
+            taking = asyncio.ensure_future(results.get())
+            done, _ = await asyncio.wait({taking, *running}, return_when=asyncio.FIRST_COMPLETED)
+            if not taking.done():
+                taking.cancel()
+            for ended in done - {taking}:
+                running.discard(ended)
+                ended.result()
+            if taking.done():
+                yield taking.result()
+            while not results.empty():
+                yield results.get_nowait()
+    finally:
+        for task in workers:
+            task.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)

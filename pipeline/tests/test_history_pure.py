@@ -1,0 +1,146 @@
+"""Records to rows without a system: every ack once, every kind, damage told; and what a time selects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from cursorkeeper.cli.reading import End
+from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import FIRST, Position
+from cursorkeeper.core.values import (
+    CursorProperties,
+    Delta,
+    LayoutItem,
+    LayoutState,
+    MarkDeleteProperties,
+    OpenRecord,
+    Partial,
+    PartialKey,
+    Record,
+    Stamp,
+)
+from cursorkeeper.format import record
+from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Outcome
+from cursorkeeper_clients.bookkeeper.port import Digest, LedgerInfo, LedgerState
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.decode import deltas
+from cursorkeeper_pipeline.decode.deltas import Rows, Unreadable, Where, read, runs
+from cursorkeeper_pipeline.source.history import Deltas, Window, ended_us, moment_us
+from cursorkeeper_pipeline.source.options import OptionError, Options
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+NAME = CursorName("persistent://t/ns/topic", "sub")
+WHERE = Where(5, 77, 1_000_000, 3)
+LARGEST = (1 << 32) - 1
+
+
+def entry(delta: Delta, sequence: int = 1) -> bytes:
+    return record.encode(Record(NAME.record_hash, 2, 1, sequence, delta))
+
+
+def table(pieces: list[deltas.Piece]) -> list[dict]:
+    rows = Rows()
+    rows.add(pieces)
+    found = pa.Table.from_batches([*rows.full(), *rows.rest()], schema=schemas.DELTAS)
+    found.validate(full=True)
+    return found.to_pylist()
+
+
+@given(st.sets(st.one_of(st.integers(0, 300), st.integers(LARGEST - 40, LARGEST)), min_size=1))
+def test_runs_are_maximal_and_hold_every_entry_once(entries: set[int]) -> None:
+    first, last = runs(BitMap(entries))
+    assert [x for a, b in zip(first.tolist(), last.tolist(), strict=True) for x in range(a, b + 1)] == sorted(entries)
+    assert np.all(first[1:] > last[:-1] + 1)
+
+
+def test_every_kind_of_row() -> None:
+    stamp = Stamp(1, 1)
+    delta = Delta(
+        Position(7, 3), MarkDeleteProperties(stamp, {"a": 1}), CursorProperties(stamp, {"b": "c"}),
+        (LayoutItem(7, LayoutState.CLOSED, 50), LayoutItem(9, LayoutState.OPEN, 0)),
+        {7: BitMap([5, 6, 9]), 9: BitMap([0])}, {PartialKey(9, 4): Partial(3, BitMap([1]))},
+    )  # fmt: skip
+    opening = record.encode(Record(NAME.record_hash, 2, 1, 0, OpenRecord(NAME.canonical, 2, 1, "w")))
+    found = table(read(WHERE, [(0, opening), (1, entry(delta))], NAME.record_hash))
+    said = [(r["kind"], r["ledger_id"], r["first_entry"], r["last_entry"]) for r in found]
+    assert said == [
+        ("ack", 7, 5, 6), ("ack", 7, 9, 9), ("ack", 9, 0, 0), ("mark_delete", 7, 3, 3), ("partial", 9, 4, 4),
+        ("properties", None, None, None), ("properties", None, None, None), ("layout", 7, 0, 49), ("layout", 9, 0, -1),
+    ]  # fmt: skip
+    shared = {
+        (r["cursor_key"], r["bk_ledger"], r["bk_entry"], r["sequence"], r["epoch"], r["generation"], r["footer_version"]) for r in found
+    }
+    assert shared == {(5, 77, 1, 1, 2, 1, 3)}
+    assert {r["at"] for r in found} == {None} and found[0]["ledger_created"].timestamp() == 1
+
+
+def test_damage_is_told_where_it_is_and_hides_nothing_else() -> None:
+    good = [entry(Delta(acks={7: BitMap([at])}), at) for at in range(5)]
+    bad = bytearray(good[2])
+    bad[-1] ^= 1
+    newer = bytearray(good[3])
+    newer[2] = 99
+    refused = GatewayRefused("DIGEST_MISMATCH", Outcome.NOT_DONE, ledger=77)
+    records = [(0, good[0]), (1, good[1]), (2, bytes(bad)), (3, bytes(newer)), (4, refused)]
+    said = [(r["bk_entry"], r["kind"]) for r in table(read(WHERE, records, NAME.record_hash))]
+    assert said == [(0, "ack"), (1, "ack"), (2, "damaged"), (3, "too_new"), (4, "damaged")]
+    with pytest.raises(Unreadable, match="ledger 77 entry 2: crc32c"):
+        read(WHERE, records, NAME.record_hash, strict=True)
+    with pytest.raises(Unreadable, match="another cursor"):
+        read(WHERE, records[:1], 1, strict=True)
+
+
+def test_batches_are_bounded_and_lose_nothing() -> None:
+    wide = entry(Delta(acks={7: BitMap(range(0, 400_000, 2))}))
+    rows = Rows()
+    batches = []
+    for at in range(3):
+        rows.add(read(WHERE, [(at, wide)], NAME.record_hash))
+        batches += rows.full()
+    batches += rows.rest()
+    assert sum(b.num_rows for b in batches) == 600_000 and max(b.num_rows for b in batches) <= deltas.BATCH_ROWS
+    firsts = np.concatenate([b["first_entry"].to_numpy() for b in batches])
+    assert np.array_equal(firsts, np.tile(np.arange(0, 400_000, 2), 3))
+
+
+# ---- times
+
+
+def test_moments() -> None:
+    assert moment_us("since", "") is None
+    assert moment_us("since", "1.5") == 1_500_000
+    assert moment_us("since", "1970-01-01T00:00:01Z") == moment_us("since", "1970-01-01T00:00:01") == 1_000_000
+    assert moment_us("until", "1970-01-01T01:00:00+01:00") == 0
+    for wrong in ("yesterday", "nan", "inf"):
+        with pytest.raises(OptionError, match=r"until = .*ISO 8601"):
+            moment_us("until", wrong)
+
+
+@pytest.mark.parametrize(("since", "until"), [("5", "5"), ("2026-02-01", "2026-01-01")])
+def test_an_empty_window_is_refused_before_anything_is_asked(since: str, until: str) -> None:
+    options = Options.parse({"zookeeper": "nowhere:1", "gateway": "nowhere:1", "table": "deltas", "since": since, "until": until})
+    with pytest.raises(OptionError, match="is not before until"):
+        Deltas().plan(options)
+
+
+def test_only_what_certainly_lies_outside_is_left_out() -> None:
+    window = Window(100, 200)
+    assert window.may_hold(50, 100) and not window.may_hold(50, 99)
+    assert window.may_hold(50, None) and window.may_hold(0, 1_000)
+    assert window.may_hold(199, None) and not window.may_hold(200, None)
+    assert Window().may_hold(0, 0)
+
+
+def test_a_ledger_ends_before_the_next_one_is_made_or_its_footer_was_written() -> None:
+    def end(created_ms: int) -> End:
+        return End(5, True, LedgerInfo(0, 3, 3, 2, Digest.CRC32C, LedgerState.CLOSED, 5, 9, created_ms))
+
+    chain = (ChainLedger(1, 5), ChainLedger(2, 5), ChainLedger(3))
+    footer = Footer(NAME.topic, NAME.subscription, FooterState.OPEN, 1, "w", 1, 1, FIRST, EmptyBase(FIRST), chain)
+    ends = {1: end(10), 2: end(20), 3: end(30)}
+    assert [ended_us(footer, ledger, ends, 25_000) for ledger in ends] == [20_000, 25_000, None]
+    assert ended_us(footer, 1, {1: end(10), 2: End(-1, True, None)}, 99_000) == 99_000
