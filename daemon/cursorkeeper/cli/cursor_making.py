@@ -20,7 +20,7 @@ from cursorkeeper.cli.import_listener import ImportListener, QuietTelemetry
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
-from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
 from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
@@ -109,14 +109,21 @@ def is_left_over(footer: Footer, kind: str, settings: Settings) -> bool:
     A writer is host/pid/kind/nonce, and that of a daemon host/pid/nonce: none can be taken for the other. Of an import
     on another host it is not known whether it lives; if it does it is deposed, and that loses nothing: both have one source.
     """
-    host, pid, *rest = footer.writer.rsplit("/", 3)
-    if footer.state is not FooterState.OPEN or len(rest) != 2 or rest[0] != kind or not pid.isdecimal():
+    if footer.state is not FooterState.OPEN or not is_made_by(footer, kind):
         return False
+    host, pid, _, _ = footer.writer.rsplit("/", 3)
     here, own = settings.identity.rsplit("/", 1)
-    return host != here or pid == own or not _is_running(int(pid))
+    return host != here or pid == own or not is_running(int(pid))
 
 
-def _is_running(pid: int) -> bool:
+def is_made_by(footer: Footer, kind: str) -> bool:
+    """Whether an import of this kind was the last to claim it: nobody else has acked in it since."""
+    parts = footer.writer.rsplit("/", 3)
+    return len(parts) == 4 and parts[2] == kind and parts[1].isdecimal()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of this host has this id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -134,14 +141,18 @@ async def make_cursor(
     *,
     kind: str = "import",
     replace: bool = False,
+    seen: Mark | None = None,
     stall_s: float = STALL_S,
     rng: random.Random | None = None,
 ) -> Imported:
-    """Raises CommandError; the keeper is gone afterwards in any case. `kind` goes into the footer's writer, see `is_left_over`."""
+    """Raises CommandError; the keeper is gone afterwards in any case. `kind` goes into the footer's writer, see `is_left_over`.
+
+    `replace` is of the footer that is there now, or, with `seen`, of that one alone: what somebody else wrote since is never touched.
+    """
     keeper = await _keeper(ports, settings, kind, rng or random.Random())
     await keeper.start()
     try:
-        done = await Making(keeper, ports, source, bar, stall_s).run(replace=replace)
+        done = await Making(keeper, ports, source, bar, stall_s).run(replace=replace, seen=seen)
         await keeper.wait_tasks(DELETE_MAX_S)  # else the ledgers it left would wait for garbage collection
         return done
     finally:
@@ -171,9 +182,10 @@ class Making:
         self._seq = 0
         self._generation = 0
 
-    async def run(self, *, replace: bool) -> Imported:
+    async def run(self, *, replace: bool, seen: Mark | None = None) -> Imported:
         """Raises CommandError."""
-        epoch, exists = await self._look()
+        now, exists = await self._look()
+        before = now if seen is None else seen
         if exists and not replace:
             raise CommandError(
                 f"{self._name} exists already",
@@ -182,32 +194,32 @@ class Making:
                 NO,
             )
         if exists:
-            await self._delete()
-            epoch, exists = await self._look()
-        await self._open(epoch + 1)
+            await self._delete(before)
+            before, exists = await self._look()
+            if exists:
+                raise CommandError(f"{self._name} was created by somebody else meanwhile", AGAIN, NO)
+        await self._open(before)
         await self._send_all()
-        return await self._close(replaced=replace and epoch > 0)
+        return await self._close(replaced=replace and before.epoch > 0)
 
-    async def _look(self) -> tuple[int, bool]:
-        """(epoch of the footer, 0 if there is none; whether the cursor exists)."""
+    async def _look(self) -> tuple[Mark, bool]:
+        """(the footer's mark; whether the cursor exists)."""
         footer = await footer_of(self._ports, self._name)
-        return (0, False) if footer is None else (footer.epoch, footer.state is not FooterState.DELETED)
+        return mark_of(footer), footer is not None and footer.state is not FooterState.DELETED
 
-    async def _delete(self) -> None:
+    async def _delete(self, only: Mark) -> None:
         self._bar.say(f"taking over and deleting {self._name}")
         gone = ImportListener()
-        self._keeper.delete_unopened(self._name, gone)
+        self._keeper.delete_unopened(self._name, gone, only)
         await self._until(gone, lambda: False, "deleting the old cursor", ends_well="deleted")
 
-    async def _open(self, epoch: int) -> None:
+    async def _open(self, only: Mark) -> None:
         self._bar.say(f"creating {self._name}")
-        request = ev.Open(create=True, takeover=False, start=self._source.mark_delete)
+        request = ev.Open(create=True, takeover=False, start=self._source.mark_delete, only=only)
         self._keeper.open(self._name, request, self._attach, self._told)
         await self._until(self._told, lambda: self._told.machine is not None, "creating the cursor")
         machine = self._told.machine
         assert machine is not None
-        if machine.epoch != epoch:
-            raise CommandError(f"{self._name} was created by somebody else meanwhile", AGAIN, NO)
         self._generation = machine.generation
 
     # ---- the content

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
@@ -16,13 +16,13 @@ from typing import Annotated, Any
 import typer
 from cursorkeeper.cli import connect, export, migrating, options
 from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.cursor_making import footer_of, is_left_over, make_cursor
+from cursorkeeper.cli.cursor_making import footer_of, is_left_over, is_made_by, make_cursor
 from cursorkeeper.cli.migrating import BEFORE, FORESEEN, Outcome, Reporter, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.cli.pulsar_source import PulsarSource
 from cursorkeeper.core import bitmaps
-from cursorkeeper.core.footer import FooterState
+from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Stamp
@@ -50,12 +50,14 @@ class Plan(StrEnum):
     MAKE = "imported"
     REDO = "redone"  # an import died half-way: its cursor is deleted and made anew
     REPLACE = "replaced"
+    REFRESH = "refreshed"  # an import made it and nobody has opened it since: nobody has acked in it
     KEEP = "already there"
 
 
 @dataclass(frozen=True, slots=True)
 class Importing:
-    """One run's settings; `one` does one cursor."""
+    """One run's settings; `one` does one cursor. `refresh`: a closed cursor that differs is made anew if nobody has had it open since an
+    import made it. `is_left_over`: whether whoever made an open footer is gone, where that is known better than `is_left_over` does."""
 
     ports: Ports
     pulsar: PulsarPorts
@@ -66,35 +68,45 @@ class Importing:
     dry_run: bool = False
     roll_back_unreadable: bool = False
     patience: Patience = field(default_factory=Patience)
+    refresh: bool = False
+    is_left_over: Callable[[Footer], bool] | None = None
 
     async def one(self, ref: PulsarCursorRef) -> Outcome:
         """Never raises for what is wrong with one cursor."""
-        began_s, numbers = time.monotonic(), dict[str, Any]()
+        numbers = dict[str, Any]()
         try:
-            name = ref.name
-            if await self._is_done(name):
-                return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
-            cursor = await read_cursor(self.pulsar, ref, roll_back_unreadable=self.roll_back_unreadable, patience=self.patience)
-            numbers = numbers_of(cursor)
-            state = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(1, 0), cursor_properties=cursor.cursor_properties)
-            self._check_batches(cursor)
-            plan = await self._plan(name, state)
-            if not self.dry_run and plan is not Plan.KEEP:
-                numbers["epoch"] = await self._make(cursor, state, plan)
-            numbers["seconds"] = round(time.monotonic() - began_s, 3)
-            status = f"would be {plan}" if self.dry_run and plan is not Plan.KEEP else str(plan)
-            return Outcome(str(ref), status, True, text_of(cursor, numbers), cursor.warnings, numbers)
+            return await self.attempt(ref, numbers)
         except Exists as e:
             return failed(str(ref), e, status="refused", numbers=numbers)
         except FORESEEN as e:
             return failed(str(ref), e, numbers=numbers)
+
+    async def attempt(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
+        """The same; `numbers` is filled as they become known. Raises one of FORESEEN; Raced: somebody else was quicker."""
+        began_s, name = time.monotonic(), ref.name
+        if await self._is_done(name):
+            return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
+        cursor = await read_cursor(self.pulsar, ref, roll_back_unreadable=self.roll_back_unreadable, patience=self.patience)
+        numbers |= numbers_of(cursor)
+        state = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(1, 0), cursor_properties=cursor.cursor_properties)
+        self._check_batches(cursor)
+        plan, seen = await self._plan(name, state)
+        numbers["epoch"] = seen.epoch
+        if not self.dry_run and plan is not Plan.KEEP:
+            numbers["epoch"] = await self._make(cursor, state, plan, seen)
+        numbers["seconds"] = round(time.monotonic() - began_s, 3)
+        status = f"would be {plan}" if self.dry_run and plan is not Plan.KEEP else str(plan)
+        return Outcome(str(ref), status, True, text_of(cursor, numbers), cursor.warnings, numbers)
 
     async def _is_done(self, name: CursorName) -> bool:
         """The journal says so, and ZooKeeper does not say otherwise."""
         if self.journal is None or name.display not in self.journal.done:
             return False
         footer = await footer_of(self.ports, name)
-        return footer is not None and footer.state is not FooterState.DELETED and not is_left_over(footer, KIND, self.settings)
+        return footer is not None and footer.state is not FooterState.DELETED and not self._is_left_over(footer)
+
+    def _is_left_over(self, footer: Footer) -> bool:
+        return is_left_over(footer, KIND, self.settings) if self.is_left_over is None else self.is_left_over(footer)
 
     def _check_batches(self, cursor: PulsarCursor) -> None:
         """Raises MigrationError."""
@@ -102,38 +114,44 @@ class Importing:
             message = f"{len(cursor.state.batches):,} partly acked batches would be lost: our settings keep no batch indexes"
             raise MigrationError(Kind.REFUSED, str(cursor.ref), "", message, "set batch_index_acknowledge_enable = true")
 
-    async def _plan(self, name: CursorName, state: AckState) -> Plan:
+    async def _plan(self, name: CursorName, state: AckState) -> tuple[Plan, Mark]:
+        """What is to be done, and the footer that this was decided on: with another one it is not to be done."""
         footer = await footer_of(self.ports, name)
+        seen = mark_of(footer)
         if footer is None or footer.state is FooterState.DELETED:
-            return Plan.MAKE
-        if is_left_over(footer, KIND, self.settings):
-            return Plan.REDO
+            return Plan.MAKE, seen
+        if self._is_left_over(footer):
+            return Plan.REDO, seen
         if footer.state is FooterState.OPEN:
             if self.replace:
-                return Plan.REPLACE
+                return Plan.REPLACE, seen
             raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
         try:
             differs = str(difference(state, await self._ours(name)) or "")
         except FORESEEN as e:
             differs = f"it cannot be read: {e}"
         if not differs:
-            return Plan.KEEP
+            return Plan.KEEP, seen
         if self.replace:
-            return Plan.REPLACE
+            return Plan.REPLACE, seen
+        if self.refresh and is_made_by(footer, KIND):
+            return Plan.REFRESH, seen
         raise Exists(f"it exists (epoch {footer.epoch}, closed) and is not as Pulsar's is: {differs}", REPLACE, NO)
 
-    async def _make(self, cursor: PulsarCursor, state: AckState, plan: Plan) -> int:
-        """The epoch. Raises CommandError."""
+    async def _make(self, cursor: PulsarCursor, state: AckState, plan: Plan, seen: Mark) -> int:
+        """The epoch. Raises CommandError; Raced, and then what somebody else has done is as it was."""
         source = PulsarSource(cursor)
-        again = plan in (Plan.REDO, Plan.REPLACE)
+        again = plan is not Plan.MAKE
         try:
-            done = await make_cursor(self.ports, self.settings, source, _Quiet(self.bar), kind=KIND, replace=again)
+            done = await make_cursor(self.ports, self.settings, source, _Quiet(self.bar), kind=KIND, replace=again, seen=seen)
         except CommandError as e:
             footer = await footer_of(self.ports, source.name)
-            if footer is None or f"/{KIND}/" not in footer.writer or footer.writer.startswith(f"{self.settings.identity}/"):
+            if footer is None or mark_of(footer) == seen or footer.writer.startswith(f"{self.settings.identity}/"):
                 raise
             remedy = "let one of the two runs finish, and run this again: what is the same is left alone"
-            raise Exists(f"another import makes it at the same time ({footer.writer})", remedy, NO) from e
+            if is_made_by(footer, KIND):
+                raise Raced(f"another import makes it at the same time ({footer.writer})", remedy, NO) from e
+            raise Raced(f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO) from e
         wrong = difference(state, await self._ours(source.name))
         if wrong:
             raise CommandError(f"what was made is not what was read: {wrong}", "keep both and report this", NO)
@@ -146,6 +164,10 @@ class Importing:
 
 class Exists(CommandError):
     """Ours is there, and must not be touched."""
+
+
+class Raced(Exists):
+    """It is there since a moment ago: somebody else was quicker."""
 
 
 class _Quiet:

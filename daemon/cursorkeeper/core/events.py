@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cursorkeeper.core.batch import AckBatch
-from cursorkeeper.core.footer import EntryAddress, Footer
+from cursorkeeper.core.footer import EntryAddress, Footer, Mark
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem
@@ -15,7 +15,8 @@ from cursorkeeper.core.values import LayoutItem
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Claim the cursor. `create`: it may be absent. `takeover`: a footer that says open may be deposed."""
+    """Claim the cursor. `create`: it may be absent. `takeover`: a footer that says open may be deposed. `only`: claim nothing but
+    this footer, whatever the other two allow: who has looked, and decided, must not act on what came since."""
 
     create: bool = True
     takeover: bool = False
@@ -23,6 +24,7 @@ class Open:
     layout: tuple[LayoutItem, ...] = ()
     cursor_properties: Mapping[str, str] | None = None
     for_delete: bool = False
+    only: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,12 @@ class Delete:
 @dataclass(frozen=True, slots=True)
 class Roll:
     """Continue in a new ledger when it suits: the current one has fewer bookies than it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Take a snapshot as soon as one may be taken, whatever the cost rule says. Told by a `Report` when it is committed; ends with the
+    machine otherwise. Means nothing where every flush writes the whole state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,14 @@ class Stats:
     delta_bytes: int = 0
 
 
+class Mark(NamedTuple):
+    """Which write a footer is of: two footers of a cursor with the same mark are the same one. See `mark_of`."""
+
+    epoch: int
+    writer: str
+    write: int
+
+
 @dataclass(frozen=True, slots=True)
 class Footer:
     """See the module. `extra` holds keys that this version does not know; they are written back.
@@ -153,9 +161,12 @@ class Footer:
     @property
     def format(self) -> str:
         """Who may read it: `pulsar` as soon as a reader that knows native records alone would miss something."""
-        foreign = self.cursor_properties is not None or self.truncated is not None
-        foreign = foreign or any(is_pulsar(base) or any(map(is_pulsar, chain)) for base, chain in self._parts())
-        return FORMAT_PULSAR if foreign else FORMAT_NATIVE
+        if self.cursor_properties is not None or self.truncated is not None:
+            return FORMAT_PULSAR
+        for base, chain in self._parts():
+            if is_pulsar(base) or any(item.format == FORMAT_PULSAR for item in chain):
+                return FORMAT_PULSAR
+        return FORMAT_NATIVE
 
     def is_same_write(self, other: Footer) -> bool:
         """ "Mine": epoch, writer and write number are all equal (COMMIT rule 3)."""
@@ -185,6 +196,11 @@ class Footer:
 
         previous = self.previous and Previous(self.previous.base, mend(self.previous.chain))
         return replace(self, chain=mend(self.chain), previous=previous)
+
+
+def mark_of(footer: Footer | None) -> Mark:
+    """Of no footer at all: epoch 0, which no footer has."""
+    return Mark(0, "", 0) if footer is None else Mark(footer.epoch, footer.writer, footer.write)
 
 
 def is_pulsar(part: Base | ChainLedger) -> bool:

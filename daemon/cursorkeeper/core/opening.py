@@ -12,7 +12,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core import intake, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.errors import Refusal
-from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase, mark_of
 from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, Position
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import CursorProperties, Segment, Stamp
@@ -80,6 +80,10 @@ def claim(m: CursorMachine, event: ev.FooterRead) -> None:
         )
         return
     o.suspect = None
+    if o.request.only not in (None, mark_of(footer)):
+        what = "there is none any more" if footer is None else f"{footer.state} in epoch {footer.epoch} of {footer.writer}"
+        _not_opened(m, Refusal.OPEN_ELSEWHERE, f"its footer is not the one that was looked at: {what}", "look at it again")
+        return
     m.commit.adopt(footer, event.version)
     if footer is None or footer.state is FooterState.DELETED:
         if not o.request.create:

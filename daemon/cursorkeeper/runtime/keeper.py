@@ -16,6 +16,7 @@ from typing import Any
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.footer import Mark
 from cursorkeeper.core.intake_check import IntakeCheck
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
@@ -240,14 +241,14 @@ class Keeper:
         except RefusedError as e:
             listener.on_refused(e.code, e.message, e.remedy)
 
-    def delete_unopened(self, name: CursorName, listener: Listener) -> None:
-        """Delete a cursor that nobody has open here: claim, fence, tombstone. Raises RefusedError."""
+    def delete_unopened(self, name: CursorName, listener: Listener, only: Mark | None = None) -> None:
+        """Delete a cursor that nobody has open here: claim, fence, tombstone. `only`: see `Open`. Raises RefusedError."""
         self._check_draining(name)
         runner = self.cursors.get(name)
         if runner is None or runner.is_ended:
             runner = self._new(name)
             runner.listeners[self.attach_id()] = listener
-            runner.dispatch(ev.Open(create=False, takeover=True, for_delete=True))
+            runner.dispatch(ev.Open(create=False, takeover=True, for_delete=True, only=only))
         elif runner.handle is None and runner.machine.state in LIVE:
             runner.listeners[self.attach_id()] = listener
             runner.dispatch(ev.Delete())

@@ -13,7 +13,7 @@ from cursorkeeper.cli.cursor_making import Imported, Making
 from cursorkeeper.cli.importing import run_import, scan
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.footer import FooterState
+from cursorkeeper.core.footer import FooterState, Mark
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.settings import Settings
@@ -179,14 +179,16 @@ async def test_somebody_else_creates_it_first(world: CliWorld, tmp_path: Path, m
     await exported(world, NAME, tmp_path / "1")
     look = Making._look
 
-    async def slow_look(self: Making) -> tuple[int, bool]:
+    async def slow_look(self: Making) -> tuple[Mark, bool]:
         seen = await look(self)
         await world.closed(OTHER, l5=((1, 1),))
         return seen
 
     monkeypatch.setattr(Making, "_look", slow_look)
-    with pytest.raises(CommandError, match="created by somebody else meanwhile"):
+    with pytest.raises(CommandError, match="not the one that was looked at: closed in epoch 1"):
         await imported(world, tmp_path / "1")
+    footer = await world.footer(OTHER)
+    assert (footer.epoch, footer.state) == (1, FooterState.CLOSED), "not even claimed"
 
 
 async def test_taken_over_while_importing(world: CliWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from cursorkeeper.cli.migrating import Outcome, Reporter
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.cli.pulsar_source import PulsarSource
-from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, Mark
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
@@ -234,6 +234,63 @@ async def test_who_has_claimed_it_since_is_not_an_import(world: PulsarWorld) -> 
     assert refused.status == "refused" and refused.problem is not None and "is open" in refused.problem.message
 
 
+@pytest.mark.parametrize("found", ["nothing", "a half import", "a tombstone", "an import to refresh"])
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+async def test_what_is_decided_late_touches_nothing_that_came_since(
+    world: PulsarWorld, found: str, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import looks and decides, then stands still while the cursor is made by another one, opened by a daemon, and acked in."""
+    await world.in_znode(state())
+    if found == "a half import":
+        await world.half_imported()
+    elif found != "nothing":
+        await imported(world)
+        await world.in_znode(state((7, 20)))
+        if found == "a tombstone":
+            await _is_deleted(world)
+    decide = Importing._plan
+
+    async def slower(self: Importing, name: CursorName, ours: AckState) -> tuple[Plan, Mark]:
+        decided = await decide(self, name, ours)
+        monkeypatch.undo()
+        await imported(world, refresh=True)
+        source = await world.source(name)
+        source.ack(acks(12, 77))
+        await source.durable()
+        if closed:
+            await world.close(source)
+        return decided
+
+    monkeypatch.setattr(Importing, "_plan", slower)
+    outcome = await imported(world, refresh=True)
+    assert outcome.status == "refused" and outcome.problem is not None and "it was opened meanwhile" in outcome.problem.message, outcome
+    footer = await world.footer(REF.name)
+    assert "import-pulsar" not in footer.writer and (footer.state is FooterState.CLOSED) == closed
+    if closed:
+        _, ours, _ = await export.read_state(await world.ports(), REF.name, world.bar)
+        assert 77 in ours.state.acked_of(12)
+
+
+async def _is_deleted(world: PulsarWorld) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Making, "_open", _dies)
+        with pytest.raises(Died):
+            await imported(world, replace=True)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+async def test_only_what_nobody_has_opened_since_is_refreshed(world: PulsarWorld, opened: bool) -> None:
+    await world.in_znode(state())
+    await imported(world)
+    if opened:
+        source = await world.source(REF.name)
+        await world.close(source)
+    await world.in_znode(state((7, 20)))
+    outcome = await imported(world, refresh=True)
+    assert outcome.status == ("refused" if opened else "refreshed"), outcome
+    assert (await differs(world) == "") == (not opened)
+
+
 def test_what_is_a_left_over() -> None:
     def footer(writer: str, kind: FooterState = FooterState.OPEN) -> Footer:
         return Footer("t", "s", kind, 1, writer, 1, 1, Position(0, -1), EmptyBase(Position(0, -1)))
@@ -428,7 +485,7 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld, monkeypatch: pyt
     other = f"{NATIVE.identity}9/{KIND}"
     look = Importing._plan
 
-    async def slower(self: Importing, name: CursorName, ours: AckState) -> Plan:
+    async def slower(self: Importing, name: CursorName, ours: AckState) -> tuple[Plan, Mark]:
         plan = await look(self, name, ours)
         keeper = await world.keeper(other)
         await Making(keeper, self.ports, PulsarSource(await read_cursor(self.pulsar, REF)), world.bar, 20.0).run(replace=False)
