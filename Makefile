@@ -85,9 +85,11 @@ test: setup check test-java interop-classes
 test-pipeline: setup $(VENV)/.spark $(JAR)
 	$(PYTEST) pipeline/tests
 
-# A Docker that answers, and nothing else; the suite says what to do if there is none.
+# A Docker that answers, and nothing else; the suite says what to do if there is none. Stories wait more than they work (for sessions
+# to expire, for disks, for containers), so two of them share a machine well: each has a system of its own.
+WORKERS ?= 2
 test-containers: setup $(JAR)
-	$(PYTEST) testcontainers_tests
+	$(PYTEST) -n $(WORKERS) testcontainers_tests
 
 bench: setup $(JAR)
 	$(BIN)/python -m bench

@@ -1,7 +1,8 @@
 """Fixtures of the containerised suite: Docker, images, stacks, verdicts; logs of every container when a test fails; the sweep.
 
-Owns: what happens before the first and after the last test. Invariant: whatever happens, nothing that carries this run's label is
-left on the host when it ends; what a killed run left is removed when the next one begins.
+Owns: what happens before the first and after the last test, and what workers (`pytest -n`) tell the process that leads them. Invariant:
+whatever happens, nothing that carries this run's label is left on the host when it ends; what a killed run left is removed when the
+next one begins.
 """
 
 from __future__ import annotations
@@ -13,28 +14,41 @@ from typing import Any
 
 import pytest
 
-from testcontainers_tests.cluster import host, images
+from testcontainers_tests.cluster import host, images, workers
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.stack import ContainerStack, open_stack
 from testcontainers_tests.cluster.truth import Verdict
 
 _open: list[ContainerStack] = []
-_verdicts: list[tuple[str, Verdict]] = []
 Opener = Callable[..., ContainerStack]
+ACKS = "acks"
+"""The property of a test's report that holds its verdicts: (words, present, lost, phantom) of each."""
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Docker answers, and is clean of runs that are gone."""
-    if session.config.option.collectonly:
+    if session.config.option.collectonly or workers.WORKER:
         return
     for name in host.sweep(host.connect()):
         print(f"removed {name}, left by an earlier run")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Nothing stays."""
-    if not session.config.option.collectonly:
+    """Nothing stays. Last, because the workers are gone by then."""
+    if not session.config.option.collectonly and not workers.WORKER:
         host.sweep(host.connect())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first."""
+    items.sort(key=lambda item: workers.order_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole units to each worker, whatever --dist says."""
+    return workers.scheduler(config, log)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -48,14 +62,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What became of every ack, test by test."""
-    if not _verdicts:
+    reports = [r for found in terminalreporter.stats.values() for r in found if getattr(r, "when", "") == "call"]
+    reports.sort(key=lambda report: workers.order_of(report.nodeid))
+    verdicts = [(r.nodeid.rpartition("::")[2], v) for r in reports for name, v in r.user_properties if name == ACKS]
+    if not verdicts:
         return
     terminalreporter.section("acks")
-    wide = max(len(name) for name, _ in _verdicts)
-    for name, verdict in _verdicts:
-        terminalreporter.write_line(f"{name:{wide}}  {verdict}")
-    lost, phantom = sum(v.confirmed_lost for _, v in _verdicts), sum(v.phantom for _, v in _verdicts)
-    present = sum(v.confirmed_present for _, v in _verdicts)
+    wide = max(len(name) for name, _ in verdicts)
+    for name, (words, *_) in verdicts:
+        terminalreporter.write_line(f"{name:{wide}}  {words}")
+    present, lost, phantom = (sum(verdict[at] for _, verdict in verdicts) for at in (1, 2, 3))
     terminalreporter.write_line(f"{'all':{wide}}  {present:,} confirmed and present, {lost} lost, {phantom} phantom")
 
 
@@ -109,7 +125,8 @@ def accept(request: pytest.FixtureRequest) -> Callable[[Verdict], None]:
     """Takes a verdict: counted in the summary, and it must be good."""
 
     def take(verdict: Verdict) -> None:
-        _verdicts.append((request.node.name, verdict))
+        counts = (int(verdict.confirmed_present), int(verdict.confirmed_lost), int(verdict.phantom))
+        request.node.user_properties.append((ACKS, (str(verdict), *counts)))
         print(verdict)
         assert verdict.is_good, f"{verdict}\n" + "\n".join(verdict.examples)
 

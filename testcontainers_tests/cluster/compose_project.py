@@ -17,12 +17,12 @@ from typing import Any
 
 import docker
 import yaml
-from cursorkeeper_clients.stack.ports import free_port
 from docker.models.containers import Container
 
-from testcontainers_tests.cluster.host import LABELS, RUN
+from testcontainers_tests.cluster.host import LABELS, PREFIX
 from testcontainers_tests.cluster.images import BASE_IMAGE, ROOT
 from testcontainers_tests.cluster.nodes import QUICK_JVM
+from testcontainers_tests.cluster.workers import own_port
 
 SCRIPT = ROOT / "deploy/compose.sh"
 FILE = ROOT / "deploy/compose.yaml"
@@ -40,9 +40,9 @@ class ComposeProject:
     """See the module. `folder`: for the file that is laid over."""
 
     def __init__(self, client: docker.DockerClient, folder: Path) -> None:
-        self.name = f"ck-{RUN}-compose"
+        self.name = f"{PREFIX}-compose"
         self._docker = client
-        self._ports = {name: free_port() for name in PORTS}
+        self._ports = {name: own_port() for name in PORTS}
         extra = folder / "extra.yaml"
         extra.write_text(yaml.safe_dump(self._extra()))
         self._environment = {

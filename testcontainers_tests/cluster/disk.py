@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import docker.errors
 
-from testcontainers_tests.cluster.host import LABELS, RUN, connect
+from testcontainers_tests.cluster.host import LABELS, PREFIX, connect
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node
 
@@ -25,7 +25,7 @@ class Disk:
 
     def __init__(self, images: Images, name: str, size_bytes: int) -> None:
         options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size_bytes},uid=10001,gid=10001,mode=0755"}
-        self.volume = connect().volumes.create(f"ck-{RUN}-{name}-{next(_disks)}", driver="local", driver_opts=options, labels=LABELS)
+        self.volume = connect().volumes.create(f"{PREFIX}-{name}-{next(_disks)}", driver="local", driver_opts=options, labels=LABELS)
         self.mount = {str(self.volume.name): {"bind": DATA, "mode": "rw"}}
         holding = f"disk-{self.volume.name}"
         self.holder = Node(holding, images.toolbox, ["sleep", "infinity"], None, volumes=self.mount, init=True, memory=None, user="10001")

@@ -1,7 +1,9 @@
 """The Docker host: that it answers, what is ours on it, and the sweep of what is left.
 
 Owns: the label that everything of these tests carries. Invariants: only what carries the label of this run is removed, and what
-carries the label of a run whose process is gone (a killed run cannot sweep after itself); nothing else on the host is touched.
+carries the label of a run whose process is gone (a killed run cannot sweep after itself); nothing else on the host is touched. All
+workers of a run carry the label of the process that leads them: only that one sweeps, before the first and after the last of them
+lives, and so takes what a killed worker left.
 """
 
 from __future__ import annotations
@@ -15,10 +17,18 @@ import docker
 import docker.errors
 import pytest
 
+from testcontainers_tests.cluster.workers import WORKER
+
 LABEL = "cursorkeeper.test"
-RUN = f"{os.getpid()}-{secrets.token_hex(3)}"
-"""This run: the id of its process, and chance, because ids come again."""
+_RUN_IN_ENVIRONMENT = "CURSORKEEPER_TEST_RUN"
+"""From the process that leads to its workers, which inherit its environment."""
+if not WORKER or _RUN_IN_ENVIRONMENT not in os.environ:
+    os.environ[_RUN_IN_ENVIRONMENT] = f"{os.getpid()}-{secrets.token_hex(3)}"
+RUN = os.environ[_RUN_IN_ENVIRONMENT]
+"""This run: the id of its (leading) process, and chance, because ids come again."""
 LABELS = {LABEL: RUN}
+PREFIX = f"ck-{RUN}{WORKER and '-'}{WORKER}"
+"""Of the names of containers, volumes and projects: no other worker has it."""
 HOW_TO_GET_DOCKER = (
     "These tests need a Docker daemon (20.10 or newer) that answers to this user. What to do: start Docker Desktop or `dockerd`, "
     "or set DOCKER_HOST; check with `docker version`; then run `make test-containers` again"

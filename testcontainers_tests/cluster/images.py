@@ -1,28 +1,36 @@
 """The images under test, built from this checkout, and the toolbox.
 
-Owns: their names, build arguments and contexts. Invariant: images are kept after the run, so that the next build finds every
-layer; a build is repeated at every run, so that what is tested is what is in the checkout.
+Owns: their names, build arguments and contexts. Invariants: images are kept after the run, so that the next build finds every
+layer; a build is repeated at every run, so that what is tested is what is in the checkout; of the workers of a run one builds, and
+the others wait for it, so that all of them test the same.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import tarfile
 import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import docker.errors
 from testcontainers.core.image import DockerImage
 
+from testcontainers_tests.cluster.host import RUN
+
 ROOT = Path(__file__).resolve().parents[2]
 JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
 RELEASES = ROOT / "testdata/releases"
 UNPACKED = ROOT / ".build/releases"
+LOCKS = ROOT / ".build/locks"
 MAVEN_MAX_S = 600
+LOCK_MAX_S, LOCK_POLL_S = 900.0, 0.2
 BASE_IMAGE = os.environ.get("BASE_IMAGE", "debian:bookworm-slim")
 VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 REVISION = "under-test"
@@ -43,6 +51,32 @@ class Images:
     toolbox: str
 
 
+@contextmanager
+def once_a_run(what: str) -> Iterator[bool]:
+    """No other process on this checkout does the same meanwhile; a lock that ends with its process. Yields whether a worker of this
+    run has done it already. ImageError if another process takes too long."""
+    LOCKS.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with (LOCKS / what).open("a+") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() - began > LOCK_MAX_S:
+                    raise ImageError(
+                        f"another process has been building {what} for {LOCK_MAX_S:.0f} s (it holds {file.name}). "
+                        "What to do: see whether it goes on (docker ps, top); end it if not, then run again"
+                    ) from None
+                time.sleep(LOCK_POLL_S)
+        file.seek(0)
+        is_done = file.read() == RUN
+        yield is_done
+        if not is_done:
+            file.truncate(0)
+            file.write(RUN)
+
+
 def build(tag: str, context: Path, dockerfile: str, target: str | None = None, version: str = VERSION) -> str:
     """Build one image as `tag`; returns the tag. `dockerfile`: relative to the context. Raises ImageError."""
     arguments = {"BASE_IMAGE": BASE_IMAGE, "VERSION": version, "REVISION": REVISION}
@@ -60,13 +94,15 @@ def build_all(suffix: str = "test") -> Images:
     if not JAR.is_file():
         raise ImageError(f"no gateway jar at {JAR}. What to do: make jar (make test-containers does it)")
     began = time.monotonic()
-    images = Images(
-        daemon=build(f"cursorkeeper:{suffix}", ROOT, "Dockerfile"),
-        gateway=build(f"cursorkeeper-gateway:{suffix}", ROOT, "java/Dockerfile", "gateway"),
-        node=build(f"cursorkeeper-node:{suffix}", ROOT, "java/Dockerfile", "node"),
-        toolbox=build(f"cursorkeeper-toolbox:{suffix}", ROOT / "testcontainers_tests/images", "toolbox.Dockerfile"),
-    )
-    print(f"images built in {time.monotonic() - began:.1f} s")
+    names = ("cursorkeeper", "cursorkeeper-gateway", "cursorkeeper-node", "cursorkeeper-toolbox")
+    images = Images(*(f"{name}:{suffix}" for name in names))
+    with once_a_run(f"images-{suffix}") as is_done:
+        if not is_done:
+            build(images.daemon, ROOT, "Dockerfile")
+            build(images.gateway, ROOT, "java/Dockerfile", "gateway")
+            build(images.node, ROOT, "java/Dockerfile", "node")
+            build(images.toolbox, ROOT / "testcontainers_tests/images", "toolbox.Dockerfile")
+    print(f"images are there after {time.monotonic() - began:.1f} s")
     return images
 
 
@@ -84,6 +120,15 @@ def build_release(version: str) -> ReleaseImages:
 
     The unpacked sources and the jar are kept under .build, so only the first run pays for Maven. Raises ImageError.
     """
+    images = ReleaseImages(version, f"cursorkeeper:release-{version}", f"cursorkeeper-gateway:release-{version}")
+    with once_a_run(f"release-{version}") as is_done:
+        if not is_done:
+            _build_release(images)
+    return images
+
+
+def _build_release(images: ReleaseImages) -> None:
+    version = images.version
     context = UNPACKED / f"cursorkeeper-{version}"
     if not context.is_dir():
         archive = RELEASES / f"cursorkeeper-{version}-sources.tar.xz"
@@ -97,8 +142,5 @@ def build_release(version: str) -> ReleaseImages:
             raise ImageError(f"the gateway of {version} cannot be built:\n{done.stdout[-2000:]}{done.stderr[-1000:]}")
     for name in ("Dockerfile", "java/Dockerfile", ".dockerignore", "requirements-build.lock"):
         shutil.copyfile(ROOT / name, context / name)
-    return ReleaseImages(
-        version,
-        build(f"cursorkeeper:release-{version}", context, "Dockerfile", version=version),
-        build(f"cursorkeeper-gateway:release-{version}", context, "java/Dockerfile", "gateway", version),
-    )
+    build(images.daemon, context, "Dockerfile", version=version)
+    build(images.gateway, context, "java/Dockerfile", "gateway", version)

@@ -15,15 +15,15 @@ from contextlib import suppress
 from typing import Any
 
 import docker.errors
-from cursorkeeper_clients.stack.ports import free_port
 from docker.models.containers import Container
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.network import Network
 
-from testcontainers_tests.cluster.host import LABELS, RUN
+from testcontainers_tests.cluster.host import LABELS, PREFIX
 from testcontainers_tests.cluster.waiting import Hopeless, until
+from testcontainers_tests.cluster.workers import own_port
 
 testcontainers_config.ryuk_disabled = True
 """`host.sweep` removes what is left, also of a run that was killed: no image from a registry is needed for that."""
@@ -51,7 +51,7 @@ class Node:
         **docker_arguments: Any,
     ) -> None:
         self.name, self.image, self.network = name, image, network
-        self._published = {port: free_port() for port in ports}
+        self._published = {port: own_port() for port in ports}
         self._ready_lines = 0
         arguments = {
             "hostname": name,
@@ -69,7 +69,7 @@ class Node:
             arguments.pop("hostname")
         prefix = network.name[:8] if network is not None else "alone"
         self._container = DockerContainer(
-            image, command=list(command), env=dict(env or {}), name=f"ck-{RUN}-{prefix}-{name}", network=network, network_aliases=[name]
+            image, command=list(command), env=dict(env or {}), name=f"{PREFIX}-{prefix}-{name}", network=network, network_aliases=[name]
         ).with_kwargs(**arguments)
         self._container.tmpfs = {"/tmp": "mode=1777", **(tmpfs or {})}
         for host_path, where in (volumes or {}).items():
