@@ -1,0 +1,227 @@
+"""The table `pulsar_cursors`: Pulsar's own cursors as they are stored, without disturbing a broker.
+
+Owns how a cluster's topics are spread over tasks, and the rows. Read is with `migration.reading.read_cursor`: nothing is recovered, fenced
+or written, and message ledgers are not touched. The option `password` is that of Pulsar's ledgers (its `managedLedgerPassword`).
+
+**Plan.** The driver walks the topics of the selection without a look at cursors. A part is some spans, a span the topics of one namespace
+from a name on to before another, open at both ends of the namespace: a topic that comes between plan and task is in exactly one span.
+Held on the driver: the names at the borders of spans.
+
+**Rows.** A cursor that cannot be read is a row with status and error and zeros, or ends the job if `mode` is failfast; one that is deleted
+meanwhile is no row. `AT_LEAST`: its ledger is being written, or newer entries could not be read (`error` says so). `stored_bytes`: what was
+read for it, so its znode, the entries of its newest state, and the topic's znode. `backlog_entries` counts acked ones too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from cursorkeeper.core.bitmaps import count_runs
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import LayoutItem, LayoutState
+from cursorkeeper.format.pulsar import names
+from cursorkeeper.format.pulsar.values import Form
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors, iter_topic_paths
+from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.pulsar_cursor import PulsarCursor
+from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper_clients.bookkeeper.port import LedgerState
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.options import TASKS_MAX, Mode, Options
+from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
+from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part
+
+SPAN_TOPICS = 64
+"""A namespace with more topics is cut."""
+TOPICS_PER_TASK = 256
+BATCH_ROWS = 1024
+TRIES_MAX = 3
+"""Of one cursor that changes faster than it can be read; each is patient by itself."""
+_STATUS = {Kind.DAMAGED: schemas.DAMAGED, Kind.REFUSED: schemas.DAMAGED, Kind.MISSING: schemas.MISSING, Kind.TOO_NEW: schemas.TOO_NEW}
+_FORMS = {Form.RANGES: "ranges", Form.LONG_ARRAY: "long_array"}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Topics of one namespace: `first` <= encoded name < `before`; empty: no bound. `domain`: the namespace's znode of such topics."""
+
+    domain: str
+    first: str = ""
+    before: str = ""
+
+    def holds(self, path: str) -> bool:
+        """Whether a topic's znode is one of them."""
+        domain, _, name = path.rpartition("/")
+        return domain == self.domain and self.first <= name and (not self.before or name < self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class SpansPart(Part):
+    """What one task reads."""
+
+    spans: tuple[Span, ...]
+
+
+class PulsarCursors:
+    """See the module."""
+
+    schema = schemas.PULSAR_CURSORS
+
+    def plan(self, options: Options) -> Sequence[Part]:
+        with telling(), Systems(_of_pulsar(options)) as systems:
+
+            async def work() -> list[SpansPart]:
+                paths = iter_topic_paths(await systems.zookeeper(), options.selection, patience=Patience(options.wait_s))
+                return packed(*await spans_of(paths), options.tasks)
+
+            return systems.run(work())
+
+    def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+        assert isinstance(part, SpansPart)
+        rows: list[tuple[Any, ...]] = []
+        with telling(), Systems(_of_pulsar(options)) as systems:
+            for row in systems.iterate(_rows(systems, options, part.spans)):
+                rows.append(row)
+                if len(rows) >= BATCH_ROWS:
+                    yield batch_of(rows)
+                    rows = []
+        if rows:
+            yield batch_of(rows)
+
+
+def _of_pulsar(options: Options) -> Options:
+    return replace(options, zookeeper=options.pulsar_zookeeper or options.zookeeper)
+
+
+# ---- the plan
+
+
+async def spans_of(paths: AsyncIterator[str]) -> tuple[list[Span], list[int]]:
+    """Spans of at most `SPAN_TOPICS` topics, and how many each holds. `paths` come namespace by namespace."""
+    spans: list[Span] = []
+    counts: list[int] = []
+    found: dict[str, list[str]] = {}
+    async for path in paths:
+        domain, _, name = path.rpartition("/")
+        if domain not in found and found:
+            _cut(found, spans, counts)
+        found.setdefault(domain, []).append(name)
+    _cut(found, spans, counts)
+    return spans, counts
+
+
+def _cut(found: dict[str, list[str]], spans: list[Span], counts: list[int]) -> None:
+    """One namespace's topics as spans. Empties `found`."""
+    for domain, topics in found.items():
+        topics.sort()
+        borders = ["", *topics[SPAN_TOPICS::SPAN_TOPICS], ""]
+        spans += [Span(domain, first, before) for first, before in pairwise(borders)]
+        counts += [min(SPAN_TOPICS, len(topics) - start) for start in range(0, len(topics), SPAN_TOPICS)]
+    found.clear()
+
+
+def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[SpansPart]:
+    """Consecutive spans in parts of about equal numbers of topics. `tasks` 0: as many as the topics deserve."""
+    total = sum(counts)
+    wanted = min(tasks or -(-total // TOPICS_PER_TASK), TASKS_MAX)
+    parts: list[list[Span]] = [[] for _ in range(wanted)]
+    before = 0
+    for span, count in zip(spans, counts, strict=True):
+        part = parts[(before * wanted) // total]
+        if part and part[-1].domain == span.domain:  # one walk of the namespace
+            part[-1] = replace(part[-1], before=span.before)
+        else:
+            part.append(span)
+        before += count
+    return [SpansPart(tuple(part)) for part in parts if part]
+
+
+# ---- the reads
+
+
+async def _rows(systems: Systems, options: Options, spans: Sequence[Span]) -> AsyncIterator[tuple[Any, ...]]:
+    ports = PulsarPorts(await systems.zookeeper(), await systems.ledgers())
+
+    async def work(ref: PulsarCursorRef) -> AsyncIterator[tuple[Any, ...]]:
+        row = await row_of(ports, ref, options)
+        if row is not None:
+            yield row
+
+    async for row in side_by_side(_refs(ports.zookeeper, options, spans), work):
+        yield row
+
+
+async def _refs(zookeeper: ZooKeeper, options: Options, spans: Sequence[Span]) -> AsyncIterator[PulsarCursorRef]:
+    for span in spans:
+        chosen = options.selection
+        if not chosen.topic:
+            chosen = Selection.of_namespace(span.domain.removeprefix(f"{names.ROOT}/").removesuffix(f"/{names.DOMAIN}"))
+        async for ref in iter_cursors(zookeeper, chosen, patience=Patience(options.wait_s), only=span.holds):
+            yield ref
+
+
+async def row_of(ports: PulsarPorts, ref: PulsarCursorRef, options: Options) -> tuple[Any, ...] | None:
+    """None: it was deleted meanwhile. Raises MigrationError: AWAY; any, if `mode` is failfast."""
+    for again in range(TRIES_MAX, 0, -1):
+        try:
+            return _good(await read_cursor(ports, ref, patience=Patience(options.wait_s)))
+        except MigrationError as error:
+            if error.kind is Kind.NOT_FOUND:
+                return None
+            if error.kind is Kind.AWAY:
+                if again > 1 and error.place == ref.path:
+                    continue
+                raise
+            if options.mode is Mode.FAILFAST:
+                raise
+            said = f"{error.place}: {error.message}" if error.place else error.message
+            return *_named(ref), -1, 0, -1, "", 0, 0, 0, 0, 0, 0, 0, 0, _now_us(), _STATUS[error.kind], said
+    return None
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _named(ref: PulsarCursorRef) -> tuple[Any, ...]:
+    name = CursorName(ref.topic, ref.subscription)
+    namespace = names.managed_ledger_name(ref.topic).rpartition(f"/{names.DOMAIN}/")[0]
+    return cursor_key(name), name.display, namespace.partition("/")[0], namespace, ref.topic, ref.subscription
+
+
+def _good(cursor: PulsarCursor) -> tuple[Any, ...]:
+    """In the order of `schemas.PULSAR_CURSORS`. Pure, but for the time."""
+    state, fresh = cursor.state, cursor.freshness
+    is_short = bool(fresh.skipped or fresh.stopped_by)
+    is_live = fresh.ledger >= 0 and fresh.ledger_state is not LedgerState.CLOSED
+    form = "znode" if fresh.ledger < 0 else _FORMS[cursor.original.form or Form.RANGES]
+    return (
+        *_named(cursor.ref), cursor.znode.cursors_ledger, state.mark_delete.ledger, state.mark_delete.entry, form,
+        sum(map(count_runs, state.acked.values())), sum(map(len, state.acked.values())), len(state.batches), cursor.bytes_read,
+        len(cursor.layout), backlog(cursor.layout, state.mark_delete), cursor.znode_version, 1000 * fresh.znode_mtime_ms, _now_us(),
+        schemas.AT_LEAST if is_live or is_short else schemas.OK, fresh.sentence if is_short else None,
+    )  # fmt: skip
+
+
+def backlog(layout: Sequence[LayoutItem], mark_delete: Position) -> int:
+    """Entries of closed data ledgers above mark-delete."""
+    closed = [item for item in layout if item.state is LayoutState.CLOSED and item.ledger >= mark_delete.ledger]
+    return sum(item.entries - (mark_delete.entry + 1 if item.ledger == mark_delete.ledger else 0) for item in closed)
+
+
+def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    """At least one row."""
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schemas.PULSAR_CURSORS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schemas.PULSAR_CURSORS)
