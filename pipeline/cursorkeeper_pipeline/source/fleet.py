@@ -8,7 +8,6 @@ plan and task is seen as the task finds it; every bucket that holds a chosen cur
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 
 from cursorkeeper_pipeline.source.options import TASKS_MAX, Options
+from cursorkeeper_pipeline.source.planning import grouped
 from cursorkeeper_pipeline.source.table import Part
 
 CURSORS_PER_TASK = 256
@@ -62,14 +62,8 @@ async def plan_buckets(zookeeper: ZooKeeper, options: Options, per_task: int = C
 
 
 def spread(counts: dict[str, int], tasks: int) -> list[BucketsPart]:
-    """At most `tasks` parts; the largest bucket first, each to the part that has least."""
-    parts: list[list[str]] = [[] for _ in range(min(tasks, len(counts)))]
-    loads = [(0, at) for at in range(len(parts))]
-    for bucket in sorted(counts, key=lambda b: (-counts[b], b)):
-        load, at = loads[0]
-        parts[at].append(bucket)
-        heapq.heapreplace(loads, (load + counts[bucket], at))
-    return [BucketsPart(tuple(sorted(part))) for part in parts]
+    """At most `tasks` parts of about equal numbers."""
+    return [BucketsPart(group) for group in grouped(counts, tasks)]
 
 
 async def names_in(zookeeper: ZooKeeper, options: Options, buckets: Sequence[str]) -> AsyncIterator[CursorName]:
