@@ -41,7 +41,8 @@ class Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a ledger ends. `is_final` False: it is being written, or was not recovered yet. `info` None: it is gone."""
+    """Where a ledger ends. `is_final` False: it is being written, or was not recovered yet. `info` None: it is gone,
+    or was not asked for."""
 
     last_entry: int
     is_final: bool
@@ -88,14 +89,18 @@ async def steadily(footers: FooterStore, name: CursorName, work: Callable[[Foote
     raise CommandError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", AWAY)
 
 
-async def ends_of(ledgers: LedgerStore, footer: Footer, *, missing_ok: bool = False) -> dict[int, End]:
-    """Of every ledger that the footer names, ascending. Raises Moved (unless `missing_ok`), GatewayError."""
+async def ends_of(ledgers: LedgerStore, footer: Footer, *, missing_ok: bool = False, unknown_only: bool = False) -> dict[int, End]:
+    """Of every ledger that the footer names, ascending. `unknown_only`: BookKeeper is not asked for those whose end the footer says
+    (whether they exist, their reader finds out). Raises Moved (unless `missing_ok`), GatewayError."""
     known = {c.ledger: c.last_entry for c in footer.chain if c.last_entry is not None}
     if footer.previous is not None:
         known |= {c.ledger: c.last_entry for c in footer.previous.chain if c.last_entry is not None}
     found = {}
     whole = whole_state_ledgers(footer)
     for ledger in sorted(footer.named_ledgers()):
+        if unknown_only and ledger in known:
+            found[ledger] = End(known[ledger], True, None)
+            continue
         try:
             info = await ledgers.metadata(ledger)
             if ledger in known:

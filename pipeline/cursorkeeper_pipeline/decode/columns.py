@@ -1,0 +1,61 @@
+"""Columns of many cursors joined into Arrow batches of about `BATCH_ROWS` rows with exactly a table's schema.
+
+Owns the size of batches. Invariants: the order of rows is kept; at most one batch of rows waits; large columns are cut without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+BATCH_ROWS: Final = 65_536
+"""Below a few thousand the cost of a batch shows, above it nothing is won."""
+
+Column = Any
+"""A numpy array, or a pyarrow array where numpy has no such type."""
+
+
+class Batches:
+    """Takes columns of any length in, gives batches out."""
+
+    def __init__(self, schema: pa.Schema, batch_rows: int = BATCH_ROWS) -> None:
+        self._schema, self._batch_rows = schema, batch_rows
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+        """Columns of equal length, in the schema's order. Gives the batches that are full now: iterate to the end."""
+        given = self._batch(columns)
+        at = 0
+        while self._rows + given.num_rows - at >= self._batch_rows:
+            upto = at + self._batch_rows - self._rows
+            self._waiting.append(given.slice(at, upto - at))
+            yield self._take()
+            at = upto
+        if at < given.num_rows:
+            self._waiting.append(given.slice(at))
+            self._rows += given.num_rows - at
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left, at most one batch."""
+        if self._waiting:
+            yield self._take()
+
+    def _take(self) -> pa.RecordBatch:
+        taken, self._waiting, self._rows = self._waiting, [], 0
+        return taken[0] if len(taken) == 1 else pa.concat_batches(taken)
+
+    def _batch(self, columns: Sequence[Column]) -> pa.RecordBatch:
+        arrays = [
+            column if isinstance(column, pa.Array) else pa.array(column, field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def same(value: int, rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A column of one value."""
+    return np.full(rows, value, np.int64)

@@ -1,0 +1,57 @@
+"""What a state says of each data ledger above mark-delete: the span that is described, and the holes in it, as a bitmap and as runs.
+
+Owns the rule which entries count: those above mark-delete and below the ledger's high water, in ledgers that the topic has not trimmed,
+and inside the window if there is one. Invariants: nothing here is per entry or per run in Python; a state is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from cursorkeeper.core import bitmaps
+from cursorkeeper.core.state import AckState
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+I64 = NDArray[np.int64]
+
+
+class Extent(NamedTuple):
+    """Entries first..end-1 of one data ledger are described; `holes` are the un-acked ones, all of them inside. May be empty."""
+
+    ledger: int
+    first: int
+    end: int
+    holes: BitMap
+
+
+class Runs(NamedTuple):
+    """Maximal runs, ascending, closed at both ends: one element each in both columns."""
+
+    first: I64
+    last: I64
+
+
+def extents(state: AckState) -> Iterator[Extent]:
+    """Ascending by ledger; the bitmaps are the state's own."""
+    for ledger in sorted(state.ledgers):
+        if state.layout.is_trimmed(ledger):  # wholly acked, whatever is kept of it
+            continue
+        acks = state.ledgers[ledger]
+        first = state.mark_delete.entry + 1 if ledger == state.mark_delete.ledger else 0
+        yield Extent(ledger, first, max(first, acks.high_water), acks.holes)
+
+
+def runs_of(entries: BitMap) -> Runs:
+    """The runs of a set. Costs by containers and runs, not by entries: a run of a million is two numbers."""
+    if not entries:
+        return Runs(np.empty(0, np.int64), np.empty(0, np.int64))
+    firsts, lasts = entries - entries.shift(1), entries - entries.shift(-1)
+    return Runs(bitmaps.to_column(firsts).astype(np.int64), bitmaps.to_column(lasts).astype(np.int64))
+
+
+def count_runs(entries: BitMap) -> int:
+    """How many there are."""
+    return len(entries) - int(entries.intersection_cardinality(entries.shift(1)))

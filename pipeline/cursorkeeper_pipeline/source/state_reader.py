@@ -1,0 +1,130 @@
+"""One cursor's state as a task reads it: the chain's replay as a recovery would find it, without claiming anything.
+
+Owns what a task makes of what it meets: damage, missing ledgers, footers that move on, systems that are away. Does not own the replay
+(`runtime.chain`) nor the rows (`states`). Invariants: nothing is fenced; a footer whose ledger is gone is read again before anything is
+called missing; damage is a value in permissive mode and an error that names cursor and remedy in failfast mode; every wait ends after
+`waitS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from cursorkeeper.cli import reading
+from cursorkeeper.cli.problems import NO, CommandError
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.footer import Footer, InlineBase, PulsarBase
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.snapshot_plan import inline_bytes_max
+from cursorkeeper.core.state import AckState
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.source.options import Mode, Options
+from cursorkeeper_pipeline.source.shards import Found, Reader, is_tombstone
+
+FELL_BACK = "the newest snapshot is damaged, this is read from the one before it; `cursorkeeper verify` names the place"
+LOST = "find out who deleted it: `cursorkeeper inspect --no-records` shows what the footer needs, `cursorkeeper verify` what is left"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one cursor. `state` None: it cannot be read, `status` and `error` say why. `stored_bytes`: read from BookKeeper,
+    or held by the footer (an inline state: at most so many)."""
+
+    name: CursorName
+    footer_version: int
+    status: str
+    error: str | None = None
+    state: AckState | None = None
+    stored_bytes: int = 0
+
+
+class StateReader:
+    """Reads states for one task."""
+
+    def __init__(self, footers: Reader, ledgers: LedgerStore, options: Options) -> None:
+        self._footers, self._ledgers, self._options = footers, ledgers, options
+        self._patience = Patience(options.wait_s)
+
+    async def read(self, found: Found) -> Outcome | None:
+        """None: the cursor was deleted meanwhile. Raises CommandError, MigrationError (a system is away); in failfast mode DamageError
+        and CommandError for what is a status else."""
+        now: Found | None = found
+        for _ in range(reading.MOVED_MAX):
+            if now is None or is_tombstone(now):
+                return None
+            if isinstance(now.footer, DamageError):
+                return self._damaged(now, now.footer)
+            try:
+                return await self._replayed(now, now.footer)
+            except reading.Moved as e:
+                before, now = now.footer, await self._again(now.name)
+                if now is not None and isinstance(now.footer, Footer) and now.footer.is_same_write(before):
+                    return self._lost(now, f"{e}, and the footer names it")
+        assert now is not None
+        return self._lost(now, "its footer changes faster than it can be read")
+
+    async def _again(self, name: CursorName) -> Found | None:
+        await self._footers.sync()
+        return await self._footers.one(name)
+
+    async def _replayed(self, found: Found, footer: Footer) -> Outcome:
+        """Raises Moved."""
+        ends = await self._patience.repeat(str(found.name), lambda: reading.ends_of(self._ledgers, footer, unknown_only=True))
+        try:
+            full, _ = reading.visible(footer, ends)
+        except CommandError as e:  # its end was just written, and nothing older is there
+            if self._options.mode is Mode.FAILFAST:
+                raise
+            return Outcome(found.name, found.stat.version, schemas.AT_LEAST, str(e))
+        read: list[int] = [_held_bytes(footer)]
+        answer = await reading.replay(self._ledgers, found.name, full, count=read.append, wait_s=self._options.wait_s)
+        if isinstance(answer, ev.ChainDamaged):
+            return self._damaged(found, (TooNewError if answer.too_new else DamageError)(answer.reason))
+        status = schemas.AT_LEAST if reading.is_at_least(footer, ends) else schemas.OK
+        error = FELL_BACK if answer.fell_back else None
+        return Outcome(found.name, found.stat.version, status, error, answer.state, sum(read))
+
+    def _damaged(self, found: Found, error: DamageError) -> Outcome:
+        if self._options.mode is Mode.FAILFAST:
+            raise type(error)(f"{found.name}: {error}")
+        status = schemas.TOO_NEW if isinstance(error, TooNewError) else schemas.DAMAGED
+        return Outcome(found.name, found.stat.version, status, str(error))
+
+    def _lost(self, found: Found, why: str) -> Outcome:
+        if self._options.mode is Mode.FAILFAST:
+            raise CommandError(f"{found.name}: {why}", LOST, NO)
+        return Outcome(found.name, found.stat.version, schemas.MISSING, why)
+
+
+def _held_bytes(footer: Footer) -> int:
+    if isinstance(footer.base, InlineBase):
+        return inline_bytes_max(footer.base.state)
+    return len(footer.base.info) if isinstance(footer.base, PulsarBase) else 0
+
+
+class Budget:
+    """Bytes of states that are worked on at once. One that is larger than all of it is worked on alone."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit, self._used, self._changed = limit_bytes, 0, asyncio.Condition()
+
+    @asynccontextmanager
+    async def of(self, wanted_bytes: int) -> AsyncIterator[None]:
+        """Waits until there is room."""
+        taken = min(wanted_bytes, self._limit)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._used + taken <= self._limit)
+            self._used += taken
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._used -= taken
+                self._changed.notify_all()

@@ -1,0 +1,127 @@
+"""States as columns: what comes out is what plain sets say, at every edge of a bitmap."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from cursorkeeper.core.layout import Layout
+from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial, PartialKey
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.decode.columns import Batches, same
+from cursorkeeper_pipeline.decode.extents import count_runs, extents, runs_of
+from cursorkeeper_pipeline.decode.holes import counts, hole_columns
+from cursorkeeper_pipeline.decode.partials import bit_sets, living_partials, partial_columns
+from pyroaring import BitMap
+
+SEEDS = range(40)
+
+
+def random_state(rng: random.Random, *, ledgers: int = 3, entries: int = 300) -> AckState:
+    """Acks of any density in a few ledgers, joined as a recovery would; some batches, sometimes a mark-delete, sometimes a layout."""
+    state = AckState()
+    for ledger in range(5, 5 + ledgers):
+        share = rng.choice([0.0, 0.02, 0.5, 0.98, 1.0])
+        acked = BitMap([e for e in range(rng.randint(1, entries)) if rng.random() < share])
+        partials = {PartialKey(ledger, rng.randrange(entries)): Partial(9, BitMap({rng.randrange(9)})) for _ in range(rng.randint(0, 3))}
+        state.join_delta(Delta(acks={ledger: acked} if acked else {}, partials={k: p for k, p in partials.items() if k.entry not in acked}))
+    if rng.random() < 0.5:
+        state.join_delta(Delta(mark_delete=Position(rng.randint(5, 5 + ledgers), rng.randint(-1, entries))))
+    if rng.random() < 0.3:
+        state.join_delta(Delta(layout=(LayoutItem(5 + ledgers - 1, LayoutState.TRIMMED, 0),)))
+    state.settle()
+    return state
+
+
+def un_acked(state: AckState) -> set[tuple[int, int]]:
+    """One by one."""
+    return {(ledger, e) for ledger, acks in state.ledgers.items() for e in range(acks.high_water) if not state.is_acked(ledger, e)}
+
+
+def rows_of(state: AckState, key: int = 1) -> list[tuple[int, int, int, int]]:
+    return [row for columns in hole_columns(key, extents(state)) for row in zip(*(c.tolist() for c in columns), strict=True)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_holes_are_what_was_not_acked_in_maximal_runs(seed: int) -> None:
+    state = random_state(random.Random(seed))
+    rows = rows_of(state, key=-7)
+    assert {(ledger, e) for _, ledger, first, last in rows for e in range(first, last + 1)} == un_acked(state)
+    assert all(one[:2] < two[:2] or one[3] + 1 < two[2] for one, two in pairwise(rows)) and rows == sorted(rows)
+    assert {row[0] for row in rows} <= {-7}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_counts_are_those_of_the_rows(seed: int) -> None:
+    state = random_state(random.Random(seed))
+    rows, found = rows_of(state), counts(extents(state), 3)
+    sizes = [last - first + 1 for _, _, first, last in rows]
+    assert (found.hole_runs, found.hole_entries, found.longest_run) == (len(rows), sum(sizes), max(sizes, default=0))
+    assert found.first_hole == (Position(*rows[0][1:3]) if rows else None) and found.partial_batches == 3
+    living = {ledger: acks for ledger, acks in state.ledgers.items() if not state.layout.is_trimmed(ledger)}
+    above = {(ledger, e) for ledger, acks in living.items() for e in range(acks.high_water) if Position(ledger, e) > state.mark_delete}
+    assert found.span_entries == len(above) and found.acked_entries == len(above - un_acked(state))
+    assert found.data_ledgers == len(living)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [], [0], [ENTRY_ID_MAX], [0, 1, 2], [ENTRY_ID_MAX - 1, ENTRY_ID_MAX], [65_535, 65_536], [65_535], [65_536], [0, 2, 65_534, 65_537],
+        range(100_000), range(0, 200_000, 2), [*range(70_000), *range(70_001, 140_000)],
+    ],
+)  # fmt: skip
+def test_runs_at_the_edges_of_containers(entries: list[int] | range) -> None:
+    for optimised in (False, True):
+        bitmap = BitMap(entries)
+        if optimised:
+            bitmap.run_optimize()
+        values = np.array(list(entries), np.int64)
+        starts = values[np.flatnonzero(np.diff(values, prepend=-2) != 1)] if values.size else values
+        ends = values[np.flatnonzero(np.diff(values, append=values[-1] + 2) != 1)] if values.size else values
+        found = runs_of(bitmap)
+        assert found.first.tolist() == starts.tolist() and found.last.tolist() == ends.tolist()
+        assert found.first.dtype == found.last.dtype == np.int64 and count_runs(bitmap) == starts.size
+
+
+def test_a_trimmed_ledger_has_no_holes_even_where_mark_delete_stands_in_it() -> None:
+    state = AckState(Position(5, 2), Layout([LayoutItem(5, LayoutState.TRIMMED, 0)]))
+    state.ledgers[5].ack(BitMap([7]))
+    assert state.hole_count and not rows_of(state) and counts(extents(state)) == counts([])
+
+
+def test_batches_have_the_size_and_the_schema_whatever_comes_in() -> None:
+    batches, rng, sent, got = Batches(schemas.HOLES, 1000), random.Random(2), 0, []
+    for size in [0, 1, 999, 1000, 1001, 5500, *(rng.randint(0, 300) for _ in range(50))]:
+        numbers = np.arange(sent, sent + size, dtype=np.int64)
+        got += list(batches.add([same(1, size), same(2, size), numbers, numbers]))
+        sent += size
+    got += list(batches.rest())
+    assert [b.num_rows for b in got[:-1]] == [1000] * (len(got) - 1) and not list(batches.rest())
+    assert all(b.schema == schemas.HOLES for b in got)
+    assert pa.Table.from_batches(got)["first_entry"].to_pylist() == list(range(sent))
+
+
+def test_bit_sets_are_little_endian() -> None:
+    rng = random.Random(3)
+    sets = [BitMap(rng.sample(range(5000), rng.randint(0, 40))) for _ in range(200)] + [BitMap(), BitMap([0]), BitMap([65_535])]
+    found = bit_sets(sets).to_pylist()
+    for one, bits in zip(sets, found, strict=True):
+        assert int.from_bytes(bits, "little") == sum(1 << index for index in one)
+        assert not bits or bits[-1], "zero bytes at the end are left out"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_partials_come_with_what_they_miss(seed: int) -> None:
+    state = random_state(random.Random(seed))
+    rows = [row for c in partial_columns(4, living_partials(state)) for row in zip(*(x.tolist() for x in c), strict=True)]
+    wanted = [
+        (4, *key, p.batch_size, sum(1 << i for i in p.missing), len(p.missing)) for key, p in state.iter_partials()
+        if not state.layout.is_trimmed(key.ledger)
+    ]  # fmt: skip
+    assert [(*row[:4], int.from_bytes(row[4], "little"), row[5]) for row in rows] == wanted

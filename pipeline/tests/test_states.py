@@ -1,0 +1,262 @@
+"""The tables of states on systems in memory: cursors made by a real keeper, and everything that can be wrong with one."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from cursorkeeper.cli.problems import AWAY, CommandError, explain
+from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.footer import Footer, SnapshotBase
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import Position
+from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
+from cursorkeeper_clients.bookkeeper.fake import Damage
+from cursorkeeper_pipeline.decode.columns import Batches
+from cursorkeeper_pipeline.source import state_plan, states
+from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
+from cursorkeeper_pipeline.source.side_by_side import telling
+from cursorkeeper_pipeline.source.state_plan import Item, StatesPart, packed
+from cursorkeeper_pipeline.source.state_reader import StateReader
+
+from daemon.tests.cli.conftest import NO_INLINE, CliWorld
+from daemon.tests.support.world import NAME, acks, partial, ranges
+
+TABLES = {"holes": states.Holes, "hole_stats": states.HoleStats, "batch_partials": states.BatchPartials}
+GIVEN = {"zookeeper": "127.0.0.1:2181", "gateway": "127.0.0.1:7651", "waitS": "0.3"}
+
+
+class MemorySystems:
+    """What `Systems` gives a task, of a world in memory."""
+
+    def __init__(self, world: CliWorld) -> None:
+        self._world = world
+
+    async def zookeeper(self) -> Any:
+        return (await self._world.ports()).zookeeper
+
+    async def ledgers(self) -> Any:
+        return (await self._world.ports()).ledgers
+
+
+async def planned(world: CliWorld, options: Options) -> list[StatesPart]:
+    return state_plan.plan([item for one in await footers(world, options) if (item := state_plan.item_of(one)) is not None], options)
+
+
+async def footers(world: CliWorld, options: Options) -> list[Found]:
+    return [one async for batch in footers_in((await world.ports()).zookeeper, options) for one in batch]
+
+
+async def rows(world: CliWorld, table: str, parts: Sequence[StatesPart] | None = None, **given: str) -> list[dict[str, Any]]:
+    """Every row, as Spark would get them."""
+    options = Options.parse({**GIVEN, "table": table, **given})
+    kind, got = TABLES[table], []
+    for part in await planned(world, options) if parts is None else parts:
+        batches = Batches(kind.schema)
+        async for columns in states._read(MemorySystems(world), options, pickle.loads(pickle.dumps(part)), kind.rows):  # type: ignore[arg-type]
+            got += list(batches.add(columns))
+        got += list(batches.rest())
+    assert all(batch.schema == kind.schema for batch in got)
+    return pa.Table.from_batches(got, kind.schema).to_pylist()
+
+
+async def un_acked(world: CliWorld, **given: str) -> set[tuple[int, int, int]]:
+    found = await rows(world, "holes", **given)
+    return {(row["cursor_key"], row["ledger_id"], e) for row in found for e in range(row["first_entry"], row["last_entry"] + 1)}
+
+
+async def stats(world: CliWorld, name: CursorName = NAME, **given: str) -> dict[str, Any]:
+    (row,) = [row for row in await rows(world, "hole_stats", **given) if row["cursor_key"] == cursor_key(name)]
+    return row
+
+
+KEY = cursor_key(NAME)
+
+
+@pytest.fixture
+def world() -> CliWorld:
+    return CliWorld(seed=1, limits=NO_INLINE)
+
+
+SAME = {"l7": ((1, 3), (5, 9)), "l8": ((2, 2),)}
+
+
+@pytest.mark.parametrize("form", ["chain", "inline", "pulsar", "pulsar inline"])
+async def test_every_form_of_a_state_gives_the_same_rows(form: str) -> None:
+    world = CliWorld(seed=1, limits=Limits() if "inline" in form else NO_INLINE)
+    world.state_writer = PulsarStateWriter(WholeStateSettings()) if "pulsar" in form else None
+    footer = await world.closed(**SAME)
+    assert bool(footer.chain) == ("inline" not in form) and footer.format == ("pulsar" if "pulsar" in form else "native")
+    assert await un_acked(world) == {(KEY, 7, 0), (KEY, 7, 4), (KEY, 8, 0), (KEY, 8, 1)}
+    row = await stats(world)
+    assert (row["status"], row["error"], row["hole_entries"], row["hole_runs"], row["longest_run"]) == ("OK", None, 4, 3, 2)
+    assert (row["span_entries"], row["acked_entries"], row["data_ledgers"], row["parts"], row["part_no"]) == (13, 9, 2, 1, 0)
+    assert (row["first_hole_ledger"], row["first_hole_entry"], row["stored_bytes"] > 0) == (7, 0, True)
+    assert row["footer_version"] == (await (await world.ports()).zookeeper.get(NAME.path())).version
+
+
+async def test_a_snapshot_and_the_deltas_behind_it(world: CliWorld) -> None:
+    await world.with_two_snapshots()
+    acked = {e for at in range(0, 400, 20) for e in range(at + 1, at + 19, 2)}
+    assert await un_acked(world) == {(KEY, 7, e) for e in range(max(acked)) if e not in acked}
+    assert (await stats(world))["acked_entries"] == len(acked)
+
+
+async def test_mark_delete_is_where_rows_begin(world: CliWorld) -> None:
+    source = await world.source()
+    source.ack(ranges(7, (0, 3), (10, 12)), ranges(8, (5, 5)), mark_delete=Position(7, 6))
+    await source.durable()
+    await world.close(source)
+    assert await un_acked(world) == {(KEY, 7, e) for e in (7, 8, 9)} | {(KEY, 8, e) for e in range(5)}
+    row = await stats(world)
+    assert (row["mark_delete_ledger"], row["mark_delete_entry"], row["span_entries"]) == (7, 6, 12)
+
+
+async def test_partly_acked_batches(world: CliWorld) -> None:
+    source = await world.source()
+    source.ack(partial(7, 3, 10, {1, 9}), partial(8, 0, 4, {0}), acks(7, 5))
+    await source.durable()
+    await world.close(source)
+    wanted = [(KEY, 7, 3, 10, b"\x02\x02", 2), (KEY, 8, 0, 4, b"\x01", 1)]
+    assert sorted(tuple(row.values()) for row in await rows(world, "batch_partials")) == wanted
+    assert (KEY, 7, 3) in await un_acked(world) and (await stats(world))["partial_batches"] == 2
+
+
+async def test_an_open_cursor_is_at_least(world: CliWorld) -> None:
+    source = await world.source()
+    for entry in (1, 3, 5):
+        source.ack(acks(7, entry))
+        await source.durable()
+    row = await stats(world)
+    assert row["status"] == "AT_LEAST" and row["error"] is None
+    found = await un_acked(world)
+    assert {(KEY, 7, 0), (KEY, 7, 2)} <= found
+    await world.close(source)
+    assert (await stats(world))["status"] == "OK" and await un_acked(world) == {(KEY, 7, 0), (KEY, 7, 2), (KEY, 7, 4)}
+
+
+# ---- what is wrong with one cursor is that cursor's row
+
+
+OTHER = CursorName("persistent://t/ns/other", "sub")
+
+
+async def broken(world: CliWorld, status: str, said: str, error: type[Exception] = DamageError) -> None:
+    """Permissive: a row of `hole_stats` and no other, and nobody else is touched. Failfast: an error with the cursor and a remedy."""
+    row = await stats(world)
+    assert row["status"] == status and said in row["error"] and row["hole_entries"] == row["span_entries"] == 0
+    assert {key for key, _, _ in await un_acked(world)} == {cursor_key(OTHER)} and not await rows(world, "batch_partials")
+    assert (await stats(world, OTHER))["status"] == "OK"
+    for table in TABLES:
+        with pytest.raises(error, match=r"persistent://t/ns/topic\|sub") as told:
+            await rows(world, table, mode="failfast")
+        assert said in str(told.value) and explain(told.value).remedy
+
+
+async def test_a_damaged_delta(world: CliWorld) -> None:
+    await world.closed(OTHER, l7=((1, 3),))
+    footer = await world.closed(l7=((1, 3),))
+    world.bookkeeper.damage(footer.chain[0].ledger, 1, Damage.FLIP)
+    await broken(world, "DAMAGED", f"ledger {footer.chain[0].ledger} entry 1")
+
+
+async def test_a_damaged_footer(world: CliWorld) -> None:
+    await world.closed(OTHER, l7=((1, 3),))
+    await world.closed(l7=((1, 3),))
+    await world.overwrite(NAME, b"{}")
+    await broken(world, "DAMAGED", "")
+
+
+async def test_a_footer_of_a_newer_release(world: CliWorld) -> None:
+    await world.closed(OTHER, l7=((1, 3),))
+    await world.closed(l7=((1, 3),))
+    node = await (await world.ports()).zookeeper.get(NAME.path())
+    await world.overwrite(NAME, node.data.replace(b'"version":1', b'"version":99'))
+    await broken(world, "TOO_NEW", "", TooNewError)
+
+
+async def test_a_lost_ledger(world: CliWorld) -> None:
+    await world.closed(OTHER, l7=((1, 3),))
+    footer = await world.closed(l7=((1, 3),))
+    world.bookkeeper.lose_ledger(footer.chain[0].ledger)
+    await broken(world, "MISSING", f"ledger {footer.chain[0].ledger} does not exist", CommandError)
+
+
+async def test_a_damaged_snapshot_is_read_from_the_one_before_it(world: CliWorld) -> None:
+    footer = await world.with_two_snapshots()
+    before = await un_acked(world)
+    assert isinstance(footer.base, SnapshotBase)
+    world.bookkeeper.damage(footer.base.ledger, footer.base.first_entry, Damage.FLIP)
+    row = await stats(world)
+    assert row["status"] == "OK" and "newest snapshot is damaged" in row["error"] and await un_acked(world) == before
+
+
+async def test_a_footer_that_moved_on_is_read_again(world: CliWorld) -> None:
+    """The task has a footer whose ledger a new owner has left meanwhile and has deleted."""
+    await world.closed(l7=((1, 3),))
+    options = Options.parse({**GIVEN, "table": "holes"})
+    (before,) = await footers(world, options)
+    world.limits = Limits()
+    assert not (await world.closed(l7=((5, 9),))).named_ledgers()
+    assert isinstance(before.footer, Footer)
+    assert not before.footer.named_ledgers() & world.bookkeeper.ledgers.keys(), "its owner deleted them"
+    systems = MemorySystems(world)
+    outcome = await StateReader(Reader(await systems.zookeeper(), options), await systems.ledgers(), options).read(before)
+    assert outcome is not None and outcome.state is not None and outcome.status == "OK"
+    assert outcome.footer_version > before.stat.version and list(outcome.state.ledgers[7].holes) == [0, 4]
+
+
+async def test_a_cursor_that_is_deleted_after_the_plan_is_no_row(world: CliWorld) -> None:
+    await world.closed(OTHER, l7=((1, 3),))
+    await world.closed(l7=((1, 3),))
+    parts = await planned(world, Options.parse({**GIVEN, "table": "holes"}))
+    session = (await world.ports()).zookeeper
+    await session.delete(NAME.path(), (await session.get(NAME.path())).version)
+    assert [row["cursor_key"] for row in await rows(world, "hole_stats", parts)] == [cursor_key(OTHER)]
+
+
+async def test_a_system_that_is_away_ends_the_task(world: CliWorld) -> None:
+    await world.closed(l7=((1, 3),))
+    parts = await planned(world, Options.parse({**GIVEN, "table": "holes"}))
+    world.bookkeeper.bookies_up = 0
+    with pytest.raises(CommandError, match="BookKeeper") as told, telling():
+        await rows(world, "hole_stats", parts)
+    assert told.value.problem.exit_code == AWAY and told.value.problem.remedy
+
+
+# ---- the plan
+
+
+async def test_a_selection_is_planned_and_tombstones_are_not(world: CliWorld) -> None:
+    await world.closed(OTHER, l7=((1, 3),))
+    await world.closed(l7=((1, 3),))
+    assert [row["cursor_key"] for row in await rows(world, "hole_stats", topic=OTHER.topic)] == [cursor_key(OTHER)]
+    assert await rows(world, "holes", tenant="nobody") == []
+
+
+def test_a_pareto_fleet_is_packed_evenly() -> None:
+    rng = random.Random(7)
+    items = [Item(f"t{at}", "s", int(20_000 * rng.paretovariate(1.2)), 0, rng.randrange(1 << 40)) for at in range(20_000)]
+    limit = sum(i.cost_bytes for i in items) // 40
+    items = [i for i in items if i.cost_bytes < limit]  # larger ones are split
+    parts = packed(items, 32)
+    loads = [sum(i.cost_bytes for i in part) for part in parts]
+    assert sorted(i.topic for part in parts for i in part) == sorted(i.topic for i in items)
+    assert max(loads) <= 1.2 * sum(loads) / len(loads)
+    assert all(part == sorted(part, key=lambda i: i.ledger) for part in parts)
+
+
+def test_small_fleets_are_small_plans() -> None:
+    options = Options.parse({**GIVEN, "table": "holes"})
+    item = Item("t", "s", 100, 100, 1)
+    assert state_plan.plan([], options) == [] and len(state_plan.plan([item], options)) == 1
+    assert len(state_plan.plan([item] * 100, options)) == state_plan.TASKS_MIN
+    assert len(state_plan.plan([item] * 100, Options.parse({**GIVEN, "table": "holes", "tasks": "7"}))) == 7
+    assert len(state_plan.plan([Item("t", "s", 64 << 20, 0, 1)] * 10, options)) == 10
