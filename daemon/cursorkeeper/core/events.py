@@ -282,6 +282,7 @@ Event = (
     | Close
     | Delete
     | Roll
+    | Snapshot
     | Tick
     | FooterRead
     | FooterReadFailed

@@ -92,6 +92,7 @@ class CursorMachine:
         self.cost = ReplayCost()
         self.opening = opening.OpeningRun()
         self.snapshot: SnapshotRun | None = None
+        self.snapshot_asked = False
 
         self.acks = AckState()
         self.epoch = 0
@@ -388,6 +389,7 @@ HANDLERS = {
     **intake.HANDLERS,
     **flushing.HANDLERS,
     **rolling.HANDLERS,
+    **snapshotting.HANDLERS,
     **finishing.HANDLERS,
     ev.Tick: lambda _m, _e, _now: None,
 }

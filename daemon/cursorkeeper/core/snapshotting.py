@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core import flushing, rolling, whole_states
 from cursorkeeper.core.checksums import combined
@@ -24,6 +25,12 @@ from cursorkeeper.core.writer import WriterPhase
 
 if TYPE_CHECKING:
     from cursorkeeper.core.machine import CursorMachine
+
+
+ASKED = "asked"
+"""The reason of a snapshot that an event asked for."""
+TAKEN = "snapshot taken"
+"""What is then reported."""
 
 
 class SnapshotPhase(Enum):
@@ -70,6 +77,12 @@ class SnapshotRun:
     def wants_flush(self) -> bool:
         """Pending acks go in front of the next segment, without a linger."""
         return self.phase is SnapshotPhase.WRITING
+
+
+def on_snapshot(m: CursorMachine, event: ev.Snapshot, now: float) -> None:
+    """Somebody wants one; if one is under way, that one will do: it holds all that is accepted when it ends. An aborted one is begun
+    again."""
+    m.snapshot_asked = m.state_writer is None
 
 
 def start(m: CursorMachine, reason: str, now: float) -> None:
@@ -119,6 +132,8 @@ def _maybe_start(m: CursorMachine, now: float) -> None:
         return
     foreign = whole_states.is_foreign(m)
     reason = snapshot_reason(m.limits, m.cost, chain_ledgers=len(m.chain), now_s=now, jitter=m.jitter, foreign=foreign)
+    if m.snapshot_asked:
+        reason = ASKED
     if reason is not None:
         start(m, reason, now)
 
@@ -220,5 +235,11 @@ def switched(m: CursorMachine, done: Committed, now: float) -> None:
     m.cost.snapshot_bytes = m.base.length
     m.cost.snapshot_at_s = now
     m.counters.snapshots += 1
+    if m.snapshot_asked:
+        m.snapshot_asked = False
+        m.emit(fx.Report(TAKEN, {"ledger": m.base.ledger, "bytes": m.base.length}))
     whole_states.switched(m)
     m.delete_dropped(done)
+
+
+HANDLERS: dict[type, Any] = {ev.Snapshot: on_snapshot}

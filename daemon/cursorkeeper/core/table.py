@@ -85,6 +85,7 @@ HANDLED: dict[type, frozenset[State]] = {
     ev.Close: LIVE | OPENING,
     ev.Delete: LIVE | OPENING | {S.CLOSING},
     ev.Roll: LIVE,
+    ev.Snapshot: LIVE,
     ev.Tick: ANY,
     ev.FooterRead: OPENING | OWNING,
     ev.FooterReadFailed: OPENING | OWNING,
@@ -136,6 +137,7 @@ LATE: dict[type, frozenset[State]] = {
     ev.Reset: _AFTER_OPENING - LIVE,
     ev.Close: ANY - LIVE - OPENING,
     ev.Roll: ANY - LIVE,
+    ev.Snapshot: ANY - LIVE,
     ev.Delete: ENDED | {S.CLOSED, S.DELETING},
     # answers that outlived the machine's interest
     **dict.fromkeys(_OUTCOMES, ANY),
