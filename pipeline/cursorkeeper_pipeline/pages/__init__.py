@@ -1,0 +1,1 @@
+"""Pages for people: one HTML file each, nothing loaded from anywhere. Pure: numbers in, text out; no Spark."""
