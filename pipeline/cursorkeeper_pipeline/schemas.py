@@ -82,9 +82,17 @@ PULSAR_CURSORS: Final = _schema(
 """Pulsar's own cursors as they are stored. `form`: znode, ranges or long_array; `backlog_entries`: entries of closed data ledgers above
 mark-delete."""
 
+CHECKED, UNCHECKED = "checked", "unchecked"
+CHECKS: Final = _schema(
+    cursor_key=_L, cursor=_S, state=_S, epoch=_L, kind=_S, place=_S, message=_S, remedy=_S, ledgers=_L, records=_L, stored_bytes=_L,
+    at_least=_B,
+)  # fmt: skip
+"""What the audit reads. One row of kind checked or unchecked for each cursor, tombstones too, with the counts; then one for each finding,
+with zeros. `message` of unchecked: why. A footer that cannot be read has epoch 0 and no state."""
+
 TABLES: Final = {
     "cursors": CURSORS, "segments": SEGMENTS, "holes": HOLES, "hole_stats": HOLE_STATS, "batch_partials": BATCH_PARTIALS,
-    "deltas": DELTAS, "ledgers": LEDGERS, "pulsar_cursors": PULSAR_CURSORS,
+    "deltas": DELTAS, "ledgers": LEDGERS, "pulsar_cursors": PULSAR_CURSORS, "checks": CHECKS,
 }  # fmt: skip
 
 LIMITS: Final = _schema(
@@ -128,3 +136,7 @@ SIZES: Final = _schema(
 )  # fmt: skip
 """One row for each decade of backlog (span) and of holes: 3 is 1,000 to 9,999, -1 is none. Bytes are closed-form estimates and sums over
 the cursors; `snapshot_bytes` is stored, of the `snapshots` cursors that have one, for which `snapshot_estimate_bytes` is the estimate."""
+
+FINDINGS: Final = _schema(cursor_key_or_null=_L, cursor_or_null=_S, kind=_S, place=_S, message=_S, remedy=_S)
+"""What an audit found wrong. `kind`: footer_unreadable, footer_too_new, footer_missing, epoch_without_owner, ledger_missing,
+ledger_damaged, record_damaged, state_unreadable, snapshot_differs, orphan_ledger. `place`: a znode, "ledger L" or "ledger L entry E"."""

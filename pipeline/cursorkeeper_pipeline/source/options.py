@@ -15,7 +15,7 @@ from typing import Any
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.settings import Settings, SettingsError, load
 
-TABLES = ("cursors", "segments", "holes", "hole_stats", "batch_partials", "deltas", "ledgers", "pulsar_cursors")
+TABLES = ("cursors", "segments", "holes", "hole_stats", "batch_partials", "deltas", "ledgers", "pulsar_cursors", "checks")
 """In the order of the documentation."""
 FOOTERS_ONLY = ("cursors", "segments")
 """These need no gateway."""

@@ -16,6 +16,7 @@ _MODULES = {
     "cursors": "footers:Cursors", "segments": "footers:Segments",
     "holes": "states:Holes", "hole_stats": "states:HoleStats", "batch_partials": "states:BatchPartials",
     "deltas": "history:Deltas", "ledgers": "ledgers:Ledgers", "pulsar_cursors": "pulsar:PulsarCursors",
+    "checks": "checks:Checks",
 }  # fmt: skip
 
 

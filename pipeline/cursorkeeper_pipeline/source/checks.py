@@ -1,0 +1,283 @@
+"""The table `checks`: everything of every cursor that can be checked by reading it, for the audit.
+
+Owns which cursor is checked when, what a finding is called, and that a cursor which changes under the reader is looked at again before
+anything is said of it. What is checked is `cli.checking`'s: every entry of every ledger that the footer names by itself, what a recovery
+would find, and the same state from the previous snapshot. A ledger that is missing keeps the others of its cursor from being read.
+
+Rows: one of kind `checked` (or `unchecked`: why it could not be read) for each cursor, with the counts, and one for each finding with its
+place and remedy; so counts add up. Tombstones are `checked`, there is nothing to read. `mode` changes nothing here: damage is the answer.
+
+Memory: a state is held twice (from the newest and from the previous snapshot); cursors are read at once as long as eight times their
+stored snapshots fit into `taskBytes`, a larger one alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from cursorkeeper.cli import checking, reading
+from cursorkeeper.cli.checking import Report
+from cursorkeeper.cli.problems import AWAY, CommandError, NotFound, explain
+from cursorkeeper.cli.reading import Moved
+from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.footer import Base, Footer, FooterState, SnapshotBase
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buckets
+from cursorkeeper_pipeline.source.options import MIB, Options
+from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
+from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, side_by_side, telling
+from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part
+
+CURSORS_PER_TASK = 128
+TRIES_MAX = 3
+"""Of one cursor that changes while it is read."""
+PAUSE_S = 1.0
+"""Before a cursor that is too busy to be read is looked at again."""
+UNCHECKED_IN_A_ROW_MAX = 3 * AT_ONCE
+"""So many, one after another, are no busy cursors but a system that is away."""
+BATCH_ROWS = 1024
+EXPANSION = 8
+"""Bytes in memory for a stored one, about: two states, and the batch being read."""
+FOOTER_REMEDY = (
+    "do not overwrite it; restore the znode from ZooKeeper's backup, or `cursorkeeper import --replace` an export of the cursor; "
+    "its ledgers are kept, because nothing is known of them"
+)
+UPGRADE = "run the audit with the release that wrote it; nothing is wrong with the cursor"
+MISSING_REMEDY = (
+    "find out who deleted it; `cursorkeeper inspect --no-records` shows which snapshot needs it: unless only the previous one does, the "
+    "cursor is refused when it is opened, and is made again from an export with `cursorkeeper import --replace`"
+)
+WRITER_REMEDY = "find out who wrote this footer; opening the cursor claims it with the next epoch"
+
+
+class Finding(NamedTuple):
+    """Something wrong with a cursor."""
+
+    kind: str
+    place: str
+    message: str
+    remedy: str
+
+
+class Checked(NamedTuple):
+    """What was found of one cursor. `unchecked`: why it could not be read; empty: it was."""
+
+    name: CursorName
+    state: str
+    epoch: int
+    ledgers: int = 0
+    records: int = 0
+    stored_bytes: int = 0
+    at_least: bool = False
+    findings: tuple[Finding, ...] = ()
+    unchecked: str = ""
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """In the order of `schemas.CHECKS`."""
+        who = (cursor_key(self.name), self.name.display, self.state, self.epoch)
+        kind = schemas.UNCHECKED if self.unchecked else schemas.CHECKED
+        remedy = "run the audit again when it is quieter" if self.unchecked else ""
+        yield *who, kind, "", self.unchecked, remedy, self.ledgers, self.records, self.stored_bytes, self.at_least
+        for finding in self.findings:
+            yield *who, *finding, 0, 0, 0, self.at_least
+
+
+class Checks:
+    """See the module."""
+
+    schema = schemas.CHECKS
+
+    def plan(self, options: Options) -> Sequence[Part]:
+        with telling(), Systems(options) as systems:
+
+            async def work() -> list[BucketsPart]:
+                return await plan_buckets(await systems.zookeeper(), options, CURSORS_PER_TASK)
+
+            return systems.run(work())
+
+    def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+        assert isinstance(part, BucketsPart)
+        rows: list[tuple[Any, ...]] = []
+        with telling(), Systems(options) as systems:
+            for checked in systems.iterate(_checked(systems, options, part.buckets)):
+                rows += checked.rows()
+                if len(rows) >= BATCH_ROWS:
+                    yield batch_of(rows)
+                    rows = []
+        if rows:
+            yield batch_of(rows)
+
+
+async def _checked(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[Checked]:
+    zookeeper = await systems.zookeeper()
+    checker = Checker(await systems.footers(), await systems.ledgers(), Reader(zookeeper, options), options)
+    room, in_a_row = Room(options.task_bytes), 0
+
+    async def each() -> AsyncIterator[Found]:
+        async for batch in footers_in(zookeeper, options, buckets):
+            for found in batch:
+                yield found
+
+    async def work(found: Found) -> AsyncIterator[Checked]:
+        async with room.taken(MIB + EXPANSION * _snapshot_bytes(found.footer)):
+            checked = await checker.check(found)
+        if checked is not None:
+            yield checked
+
+    async for checked in side_by_side(each(), work):
+        in_a_row = in_a_row + 1 if checked.unchecked else 0
+        if in_a_row > UNCHECKED_IN_A_ROW_MAX:
+            raise CommandError(
+                f"{in_a_row} cursors one after another could not be checked; the last: {checked.name}: {checked.unchecked}",
+                "look at BookKeeper and ZooKeeper and run it again", AWAY,
+            )  # fmt: skip
+        yield checked
+
+
+class Checker:
+    """Checks cursors of one root."""
+
+    def __init__(self, footers: FooterStore, ledgers: LedgerStore, reader: Reader, options: Options) -> None:
+        self._footers, self._ledgers, self._reader = footers, ledgers, reader
+        self._root, self._wait_s = options.settings.root, options.wait_s
+
+    async def check(self, found: Found) -> Checked | None:
+        """None: its footer is gone. Raises CommandError, GatewayError: a system does not answer as it must."""
+        checked: Checked | None = None
+        for _ in range(TRIES_MAX):
+            checked = await self._once(found)
+            if not checked.findings and not checked.unchecked:
+                return checked
+            now = await self._reader.one(found.name)
+            if now is None:
+                return None
+            if not _has_moved(checked, found.footer, now.footer):
+                return checked
+            if checked.unchecked:
+                await asyncio.sleep(PAUSE_S)
+            found = now
+        return checked  # found each time, however the footer moves
+
+    async def _once(self, found: Found) -> Checked:
+        footer, name = found.footer, found.name
+        if isinstance(footer, DamageError):
+            return self._unreadable(name, footer)
+        if footer.state is FooterState.DELETED:
+            return Checked(name, str(footer.state), footer.epoch)
+        try:
+            report = await Patience(self._wait_s).repeat(
+                name.display, lambda: checking.check(self._footers, self._ledgers, name, wait_s=self._wait_s)
+            )
+        except NotFound:
+            return Checked(name, str(FooterState.DELETED), footer.epoch)
+        except DamageError as e:  # the footer, by now
+            return self._unreadable(name, e)
+        except CommandError as e:
+            if isinstance(e.__cause__, Moved):
+                return await self._missing(name, footer, e.__cause__.ledger)
+            if e.problem.exit_code != AWAY:
+                raise
+            return Checked(name, str(footer.state), footer.epoch, unchecked=explain(e).message)
+        except MigrationError as e:
+            return Checked(name, str(footer.state), footer.epoch, unchecked=str(e))
+        findings = (*findings_of(report, self._path(name)), *self._without_owner(name, footer))
+        return Checked(
+            name, report.state, footer.epoch, report.ledgers, report.records, report.stored_bytes, report.at_least, findings
+        )  # fmt: skip
+
+    def _path(self, name: CursorName) -> str:
+        return name.path(self._root)
+
+    def _unreadable(self, name: CursorName, error: DamageError) -> Checked:
+        is_new = isinstance(error, TooNewError)
+        kind, remedy = ("footer_too_new", UPGRADE) if is_new else ("footer_unreadable", FOOTER_REMEDY)
+        return Checked(name, "", 0, findings=(Finding(kind, self._path(name), error.message, remedy),))
+
+    def _without_owner(self, name: CursorName, footer: Footer) -> tuple[Finding, ...]:
+        if footer.writer or footer.state is not FooterState.OPEN:
+            return ()
+        message = f"epoch {footer.epoch} is open and names no writer"
+        return (Finding("epoch_without_owner", self._path(name), message, WRITER_REMEDY),)
+
+    async def _missing(self, name: CursorName, footer: Footer, first: int) -> Checked:
+        """All of them, not only the first that a reader met."""
+        ends = await Patience(self._wait_s).repeat(
+            name.display, lambda: reading.ends_of(self._ledgers, footer, missing_ok=True)
+        )  # fmt: skip
+        gone = sorted({ledger for ledger, end in ends.items() if end.info is None} | {first})
+        said = "the footer names it, and it does not exist; what its cursor's other ledgers hold was not checked"
+        findings = tuple(Finding("ledger_missing", f"ledger {ledger}", said, MISSING_REMEDY) for ledger in gone)
+        return Checked(name, str(footer.state), footer.epoch, ledgers=len(ends) - len(gone), findings=findings)
+
+
+def findings_of(report: Report, path: str) -> tuple[Finding, ...]:
+    """A report's damage by its kind. `path`: the place of what is in no ledger. Pure."""
+    found = []
+    for one in report.findings:
+        if one.ledger is not None:
+            kind = "record_damaged" if one.entry is not None else "ledger_damaged"
+        else:
+            kind = "snapshot_differs" if report.previous == "differs" else "state_unreadable"
+        found.append(Finding(kind, one.place or path, one.message, report.remedy))
+    if report.findings_count > len(found):
+        message = f"and {report.findings_count - len(found)} more findings: `cursorkeeper verify` shows the cursor alone"
+        found.append(Finding("record_damaged", path, message, report.remedy))
+    return tuple(found)
+
+
+def _has_moved(checked: Checked, before: Footer | DamageError, now: Footer | DamageError) -> bool:
+    """Whether what was found may be of a footer that is none any more."""
+    if isinstance(now, DamageError):
+        return not isinstance(before, DamageError)
+    if isinstance(before, DamageError) or checked.unchecked:
+        return True
+    named = {f"ledger {ledger}" for ledger in now.named_ledgers()}
+    in_ledgers = all(finding.place.partition(" entry ")[0] in named for finding in checked.findings)
+    return not (in_ledgers or before.is_same_write(now))
+
+
+def _snapshot_bytes(footer: Footer | DamageError) -> int:
+    if isinstance(footer, DamageError):
+        return 0
+    bases: list[Base] = [footer.base] + ([footer.previous.base] if footer.previous is not None else [])
+    return max((base.length for base in bases if isinstance(base, SnapshotBase)), default=0)
+
+
+class Room:
+    """Bytes of memory that cursors share; one that needs more than there is gets all of it, alone."""
+
+    def __init__(self, size: int) -> None:
+        self._free = self._size = size
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def taken(self, wanted: int) -> AsyncIterator[None]:
+        """While it is used. Waits; whoever is in gives it back."""
+        size = min(wanted, self._size)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._free >= size)
+            self._free -= size
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._free += size
+                self._changed.notify_all()
+
+
+def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    """At least one row."""
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schemas.CHECKS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schemas.CHECKS)

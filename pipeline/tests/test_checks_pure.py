@@ -1,0 +1,79 @@
+"""What the audit says of one cursor, without a system: kinds and places of findings, when it looks again, what it holds in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from cursorkeeper.cli.checking import FINDINGS_MAX, Report
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import FIRST
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.source.checks import Checked, Finding, Room, _has_moved, batch_of, findings_of
+
+NAME = CursorName("persistent://t/ns/topic", "sub")
+FOOTER = Footer(NAME.topic, NAME.subscription, FooterState.OPEN, 1, "w", 1, 1, FIRST, EmptyBase(FIRST), (ChainLedger(5),))
+
+
+def test_kinds_and_places() -> None:
+    report = Report(NAME.display, remedy="r")
+    report.found("a", 5, 7)
+    report.found("b", 5)
+    report.found("c")
+    said = [(f.kind, f.place) for f in findings_of(report, "/path")]
+    assert said == [("record_damaged", "ledger 5 entry 7"), ("ledger_damaged", "ledger 5"), ("state_unreadable", "/path")]
+    report.previous = "differs"
+    assert findings_of(report, "/path")[-1] == Finding("snapshot_differs", "/path", "c", "r")
+    for at in range(FINDINGS_MAX):
+        report.found("more", 5, at)
+    assert len(findings_of(report, "/p")) == FINDINGS_MAX + 1 and "3 more" in findings_of(report, "/p")[-1].message
+
+
+def test_rows_count_a_cursor_once() -> None:
+    finding = Finding("record_damaged", "ledger 5 entry 7", "m", "r")
+    rows = list(Checked(NAME, "open", 3, 1, 10, 1000, True, (finding, finding)).rows())
+    batch = batch_of([*rows, *Checked(NAME, "open", 3, unchecked="busy").rows()]).to_pylist()
+    assert [row["kind"] for row in batch] == ["checked", "record_damaged", "record_damaged", "unchecked"]
+    assert [row["records"] for row in batch] == [10, 0, 0, 0] and batch[3]["message"] == "busy"
+    assert batch_of(rows).schema == schemas.CHECKS
+
+
+def test_a_finding_counts_if_the_footer_still_leads_to_it() -> None:
+    moved = replace(FOOTER, write=2, chain=(ChainLedger(6),))
+    grown = replace(FOOTER, write=2, chain=(ChainLedger(5), ChainLedger(6)))
+
+    def found(place: str) -> Checked:
+        return Checked(NAME, "open", 1, findings=(Finding("k", place, "m", "r"),))
+
+    in_ledger, in_state = found("ledger 5 entry 7"), found("/path")
+    assert not _has_moved(in_ledger, FOOTER, grown) and _has_moved(in_ledger, FOOTER, moved)
+    assert not _has_moved(found("ledger 5"), FOOTER, FOOTER)
+    assert not _has_moved(in_state, FOOTER, FOOTER) and _has_moved(in_state, FOOTER, grown)
+    damage = DamageError("x")
+    assert not _has_moved(in_state, damage, damage) and _has_moved(in_state, damage, FOOTER) and _has_moved(in_state, FOOTER, damage)
+    assert _has_moved(Checked(NAME, "open", 1, unchecked="busy"), FOOTER, FOOTER)
+
+
+async def test_large_cursors_wait_for_room_and_go_alone() -> None:
+    room, used, most = Room(100), 0, 0
+
+    async def one(size: int) -> None:
+        nonlocal used, most
+        async with room.taken(size):
+            used += min(size, 100)
+            most = max(most, used)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            used -= min(size, 100)
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(*[one(size) for size in (30, 60, 1000, 30, 100, 5, 1000)])
+    assert most == 100 and used == 0
+    with pytest.raises(ValueError, match="inside"):
+        async with room.taken(1000):
+            raise ValueError("inside")
+    async with asyncio.timeout(10), room.taken(100):
+        pass
