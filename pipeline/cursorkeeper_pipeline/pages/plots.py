@@ -46,7 +46,7 @@ def forecast(tenants: Sequence[Facts]) -> str:
             [row["redeliveredAtMost"] - m for m, row in zip(middle, rows, strict=True)],
         ]
         panel.barh([_name(row["tenant"]) for row in rows], middle, xerr=spread, color=PULSAR, ecolor=QUIET, capsize=3, height=0.6)
-        panel.set_xscale("symlog", linthresh=max(1.0, min(m for m in (*middle, 1e9) if m) / 10))
+        panel.set_xscale("symlog", linscale=1.0, linthresh=max(1.0, min(m for m in (*middle, 1e9) if m) / 10))
         panel.set_xlim(left=0)
         panel.set_xlabel("finished messages that Pulsar alone would deliver again (bar: estimate, line: bounds). CursorKeeper: 0")
         return _svg(figure, "finished messages delivered again, by tenant")
@@ -63,18 +63,18 @@ def limits(histogram: Sequence[Facts]) -> str:
         low = bucket["upTo"] or low
     with mpl.rc_context(_STYLE):
         figure, panel = _figure(3.2)
-        bottom = [0] * len(histogram)
-        for name in names:
+        width = 0.85 / len(names)  # side by side: parts of a stack mean nothing on a logarithmic scale
+        for at, name in enumerate(names):
             counts = [bucket["cursors"].get(name, 0) for bucket in histogram]
-            panel.bar(labels, counts, bottom=bottom, color=LIMIT_COLOURS[name], label=LIMIT_WORDS[name])
-            bottom = [b + c for b, c in zip(bottom, counts, strict=True)]
-        for at, total in enumerate(bottom):
-            panel.text(at, total, f"{total:,}", ha="center", va="bottom")
+            places = [bucket + (at - (len(names) - 1) / 2) * width for bucket in range(len(histogram))]
+            bars = panel.bar(places, counts, width=width, color=LIMIT_COLOURS[name], label=LIMIT_WORDS[name])
+            panel.bar_label(bars, labels=[f"{count:,}" if count else "" for count in counts], fontsize=8)
+        panel.set_xticks(range(len(labels)), labels)
         panel.set_yscale("symlog", linthresh=1)
-        panel.set_ylim(0, max(bottom) * 3)
+        panel.set_ylim(0, 3 * max(max(bucket["cursors"].values(), default=0) for bucket in histogram))
         panel.set_xlabel("share of the nearest limit that is used")
         panel.set_ylabel("cursors")
-        panel.legend(frameon=False)
+        figure.legend(loc="outside upper center", ncols=len(names), frameon=False)
         return _svg(figure, "cursors by their share of the nearest limit")
 
 
@@ -95,7 +95,11 @@ def sizes(rows: Sequence[Facts], frame_bytes: int) -> str:
         panel.axhline(frame_bytes, color="black", linewidth=0.8, linestyle=":", label="largest BookKeeper entry")
         panel.set_yscale("log")
         panel.set_xticks(
-            decades, [f"{_short(10**d)} to {_short(10 ** (d + 1))}\n{n:,} cursors" for d, n in zip(decades, cursors, strict=True)]
+            decades,
+            [
+                f"{_short(10**d)} to {_short(10 ** (d + 1))}\n{n:,} cursor{'' if n == 1 else 's'}"
+                for d, n in zip(decades, cursors, strict=True)
+            ],
         )
         panel.set_xlabel("backlog, entries")
         panel.set_ylabel("bytes per cursor, mean")
