@@ -18,6 +18,7 @@ from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase, is_pulsar
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX
+from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper import errors as bk
@@ -234,9 +235,15 @@ def _waited(ledger: int, why: str, wait_s: float) -> CommandError:
 
 
 async def replay(
-    ledgers: LedgerStore, name: CursorName, footer: Footer, *, count: Callable[[int], None] = lambda _n: None, wait_s: float = WAIT_S
+    ledgers: LedgerStore,
+    name: CursorName,
+    footer: Footer,
+    *,
+    count: Callable[[int], None] = lambda _n: None,
+    wait_s: float = WAIT_S,
+    window: StateWindow = WHOLE,
 ) -> ev.ChainRead | ev.ChainDamaged:
-    """What a recovery would find, of a pinned footer. Raises Moved, CommandError."""
+    """What a recovery would find, of a pinned footer, or the part of it in a window. Raises Moved, CommandError."""
     since: list[float] = []
 
     def waiting(why: str) -> None:
@@ -247,7 +254,7 @@ async def replay(
         if since[-1] - since[0] >= wait_s:
             raise CommandError(why, "start the missing bookies and run it again; this is not damage", AWAY)
 
-    answer = await ChainReader(name, ledgers, waiting, count, unconfirmed=True).read(0, footer)
+    answer = await ChainReader(name, ledgers, waiting, count, unconfirmed=True, window=window).read(0, footer)
     if isinstance(answer, ev.ChainMissing):
         raise Moved(answer.ledger)
     assert isinstance(answer, ev.ChainRead | ev.ChainDamaged)

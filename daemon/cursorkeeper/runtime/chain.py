@@ -29,6 +29,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.state import AckState, newer
 from cursorkeeper.core.values import Delta, Segment, SnapshotEnd
+from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record, replay, snapshot
 from cursorkeeper.format.record import Kind
 from cursorkeeper.runtime import pulsar_ledger
@@ -83,10 +84,14 @@ class ChainReader:
         on_bytes: Callable[[int], None] = lambda _n: None,
         *,
         unconfirmed: bool = False,
+        window: StateWindow = WHOLE,
     ) -> None:
         self._name, self._ledgers, self._on_waiting, self._on_bytes = name, ledgers, on_waiting, on_bytes
         self._unconfirmed = unconfirmed
         """Read ledgers of whole states beyond what is confirmed: for those who look and do not own."""
+        self._window = window
+        """What of the state is wanted. The segments of other windows are not read, so of all segments together nothing is checked
+        then; each by itself is."""
         self._skippable: set[tuple[int, int]] = set()
         """(ledger, entry) of a snapshot that was found damaged, now or (the footer says) earlier: what is read instead of it
         does without them."""
@@ -128,11 +133,12 @@ class ChainReader:
         )
 
     async def _replay(self, footer: Footer, base: Base, chain: Sequence[ChainLedger]) -> Replayed:
-        out = Replayed(_base_state(base, footer))
+        out = Replayed(_base_state(base, footer, self._window))
         listed: dict[int, int] = {}
         if isinstance(base, SnapshotBase):
             self._skippable.add((base.ledger, base.last_entry))
             listed = await self._read_end(footer, base, out)
+            self._window.join_planned(out.state, base)
         for item in chain:
             if is_pulsar(item):
                 await self._read_states(footer, item, out)
@@ -187,7 +193,7 @@ class ChainReader:
         except DamageError as e:
             raise (e if e.place else e.at(place)) from None
         out.unfinished += [EntryAddress(item.ledger, skipped.entry) for skipped in found.skipped]
-        out.state.join_delta(pulsar_ledger.delta_of(found.info, written.epoch))
+        self._window.join_delta(out.state, pulsar_ledger.delta_of(found.info, written.epoch))
 
     async def _metadata(self, ledger: int) -> Mapping[str, bytes]:
         delay = RETRY_MIN_S
@@ -209,15 +215,18 @@ class ChainReader:
         if item.last_entry is None:
             raise DamageError("was not recovered before it was read", f"ledger {item.ledger}")
         crcs: dict[int, int] = {}
-        after = base.last_entry if base else -1
-        at = 0
-        async for payloads in self._chunks(item.ledger, 0, item.last_entry):
-            await self._join_chunk(footer, item.ledger, at, payloads, base, listed, crcs, out)
-            at += len(payloads)
-        if at != item.last_entry + 1:
-            raise DamageError(f"ends at entry {at - 1}, the footer says {item.last_entry}", f"ledger {item.ledger}")
-        if base is not None and (len(crcs) < len(listed) or combined([crcs[e] for e in listed]) != self._end.segments_crc32c):
-            raise SnapshotDamaged(f"ledger {item.ledger} entry {after}: the segments are not those that the end record was made of")
+        for at, last in self._window.ranges(base, list(listed), item.last_entry):
+            async for payloads in self._chunks(item.ledger, at, last):
+                await self._join_chunk(footer, item.ledger, at, payloads, base, listed, crcs, out)
+                at += len(payloads)
+            if at != last + 1:
+                raise DamageError(f"ends at entry {at - 1}, the footer says {item.last_entry}", f"ledger {item.ledger}")
+        if base is not None:
+            wanted = self._window.wanted(base, listed)
+            is_all = len(wanted) == len(listed)
+            if any(e not in crcs for e in wanted) or (is_all and combined([crcs[e] for e in listed]) != self._end.segments_crc32c):
+                place = f"ledger {item.ledger} entry {base.last_entry}"
+                raise SnapshotDamaged(f"{place}: the segments are not those that the end record was made of")
 
     async def _join_chunk(
         self,
@@ -267,14 +276,14 @@ class ChainReader:
         deltas = np.flatnonzero(current & needed & (batch.kind == Kind.DELTA)).tolist()
         if deltas:
             merged = replay.merge_deltas([batch.bodies[i] for i in deltas], place_of=lambda i: f"ledger {ledger} entry {begin + deltas[i]}")
-            out.state.join_delta(merged)
+            self._window.join_delta(out.state, merged)
             out.delta_records += len(deltas)
             out.delta_bytes += sum(len(part[i]) for i in deltas)
             out.delta_acks += sum(map(len, merged.acks.values()))
         for i in np.flatnonzero(current & (batch.kind == Kind.SEGMENT)).tolist():
             if begin + i in listed:
                 crcs[begin + i] = int(batch.crc32c[i])
-                out.state.join_segment(snapshot.decode_segment(batch.bodies[i]))
+                self._window.join_segment(out.state, snapshot.decode_segment(batch.bodies[i]))
 
     def _join_one(
         self,
@@ -357,12 +366,12 @@ class ChainReader:
                     alone = False
 
 
-def _base_state(base: Base, footer: Footer) -> AckState:
+def _base_state(base: Base, footer: Footer, window: StateWindow) -> AckState:
     state = AckState(base.mark_delete if isinstance(base, EmptyBase) else FIRST)
     if isinstance(base, InlineBase):
-        state.join_segment(base.state)
+        window.join_segment(state, base.state)
     elif isinstance(base, PulsarBase):
-        state.join_delta(pulsar_ledger.delta_of_base(base))
+        window.join_delta(state, pulsar_ledger.delta_of_base(base))
     state.cursor_properties = newer(state.cursor_properties, footer.cursor_properties)
     # it may be ahead of every record: acks that were accepted when the footer was written. True acks all the same, and handles
     # were told of it as a bound

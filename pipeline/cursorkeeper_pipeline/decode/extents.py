@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.state import AckState
+from cursorkeeper.core.window import EVERY, WHOLE, StateWindow
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
@@ -34,14 +35,17 @@ class Runs(NamedTuple):
     last: I64
 
 
-def extents(state: AckState) -> Iterator[Extent]:
-    """Ascending by ledger; the bitmaps are the state's own."""
+def extents(state: AckState, window: StateWindow = WHOLE) -> Iterator[Extent]:
+    """Those inside the window, ascending by ledger. The bitmaps may be the state's own."""
     for ledger in sorted(state.ledgers):
-        if state.layout.is_trimmed(ledger):  # wholly acked, whatever is kept of it
+        span = window.span(ledger)
+        if span is None or state.layout.is_trimmed(ledger):  # wholly acked, whatever is kept of it
             continue
         acks = state.ledgers[ledger]
-        first = state.mark_delete.entry + 1 if ledger == state.mark_delete.ledger else 0
-        yield Extent(ledger, first, max(first, acks.high_water), acks.holes)
+        first = max(span.first, state.mark_delete.entry + 1 if ledger == state.mark_delete.ledger else 0)
+        end = max(first, min(acks.high_water, span.last + 1))
+        holes = acks.holes if span == EVERY else bitmaps.between(acks.holes, first, end - 1) if end > first else BitMap()
+        yield Extent(ledger, first, end, holes)
 
 
 def runs_of(entries: BitMap) -> Runs:
