@@ -10,8 +10,9 @@ counts (a node of another name or in another bucket is nobody's, as for the daem
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from cursorkeeper.cli.problems import AWAY, CommandError
@@ -36,7 +37,11 @@ B = TypeVar("B")
 LISTINGS_AHEAD: Final = 64
 """Buckets asked for at once."""
 READ_BATCH: Final = 400
-"""Footers of one read, which is one or two requests."""
+"""Footers of one read at most, which is one or two requests."""
+READ_BATCH_FIRST: Final = 64
+"""Before it is known how large they are."""
+READ_BYTES: Final = 4 << 20
+"""Of one read, by the mean of the one before: a footer may hold a whole state."""
 READS_AHEAD: Final = 4
 
 
@@ -48,31 +53,57 @@ class Found(NamedTuple):
     stat: Stat
 
 
+class Batch(list[Found]):
+    """What one answer of ZooKeeper held. `read_at_us`: when it came, in microseconds since 1970."""
+
+    def __init__(self, found: Iterable[Found], read_at_us: int) -> None:
+        super().__init__(found)
+        self.read_at_us = read_at_us
+
+
+class Answer(NamedTuple):
+    """The same, not decoded."""
+
+    nodes: list[tuple[CursorName, Node]]
+    read_at_us: int
+
+
 def read_footers(systems: Systems, options: Options, buckets: Sequence[str] | None = None) -> Iterator[Found]:
     """The footers of the chosen cursors in these buckets; None: in all of them, and a single named cursor is one read. Tombstones only with
     `options.deleted`. Raises CommandError."""
 
-    async def reading() -> AsyncIterator[list[Found]]:
-        async for batch in footers_in(await systems.zookeeper(), options, buckets):
-            yield batch
-
-    for batch in systems.iterate(reading()):
+    for batch in read_batches(systems, options, buckets):
         yield from batch
 
 
-async def footers_in(zookeeper: ZooKeeper, options: Options, buckets: Sequence[str] | None = None) -> AsyncIterator[list[Found]]:
-    """The same in batches, for those who have a loop. Raises CommandError."""
+def read_batches(systems: Systems, options: Options, buckets: Sequence[str] | None = None) -> Iterator[Batch]:
+    """The same in batches of at most `READ_BATCH`."""
+
+    async def reading() -> AsyncIterator[Batch]:
+        async for batch in footers_in(await systems.zookeeper(), options, buckets):
+            yield batch
+
+    yield from systems.iterate(reading())
+
+
+async def footers_in(zookeeper: ZooKeeper, options: Options, buckets: Sequence[str] | None = None) -> AsyncIterator[Batch]:
+    """The same for those who have a loop. Raises CommandError."""
     reader = Reader(zookeeper, options)
     await reader.sync()
     selection = options.selection
     if buckets is None and selection.topic and selection.subscription:
         alone = await reader.one(CursorName(selection.topic, selection.subscription))
         if alone is not None and not is_tombstone(alone):
-            yield [alone]
+            yield Batch([alone], now_us())
             return  # else it may be the name of a partitioned topic, whose partitions have the cursors
-    async for nodes in reader.nodes(await reader.buckets() if buckets is None else buckets):
-        found = [decoded(name, node) for name, node in nodes]
-        yield found if options.deleted else [one for one in found if not is_tombstone(one)]
+    async for answer in reader.nodes(await reader.buckets() if buckets is None else buckets):
+        found = [decoded(name, node) for name, node in answer.nodes]
+        yield Batch(found if options.deleted else (one for one in found if not is_tombstone(one)), answer.read_at_us)
+
+
+def now_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
 
 
 def decoded(name: CursorName, node: Node) -> Found:
@@ -95,6 +126,7 @@ class Reader:
         self._zk, self._root = zookeeper, options.root.rstrip("/")
         self._selection = None if options.selection == Selection.everything() else options.selection
         self._where, self._patience = options.zookeeper, Patience(options.wait_s)
+        self._batch = READ_BATCH_FIRST
 
     async def sync(self) -> None:
         """Reads from here on see everything that is committed now."""
@@ -104,14 +136,27 @@ class Reader:
         """In order; empty if there is no root."""
         return await self._children(self._root)
 
+    async def bucket_sizes(self) -> dict[str, int]:
+        """How many znodes each bucket has, chosen or not, from the buckets' own stats: no name is listed."""
+        buckets = await self.buckets()
+        nodes = await self._patiently(lambda: self._zk.multi_read([f"{self._root}/{bucket}" for bucket in buckets]))
+        return {bucket: node.stat.children_count for bucket, node in zip(buckets, nodes, strict=True) if node is not None}
+
     async def one(self, name: CursorName) -> Found | None:
         """One cursor's footer, None if it has none."""
         nodes = await self._patiently(lambda: self._zk.multi_read([name.path(self._root)]))
         return None if nodes[0] is None else decoded(name, nodes[0])
 
-    async def nodes(self, buckets: Sequence[str]) -> AsyncIterator[list[tuple[CursorName, Node]]]:
+    async def nodes(self, buckets: Sequence[str]) -> AsyncIterator[Answer]:
         """The chosen cursors' znodes, read and not decoded."""
-        async for read in ahead(self._batches(buckets), self.read, READS_AHEAD):
+
+        async def answer(names: list[CursorName]) -> Answer:
+            nodes = await self.read(names)
+            mean_bytes = sum(len(node.data) for _, node in nodes) // max(1, len(nodes))
+            self._batch = max(1, min(READ_BATCH, 2 * self._batch, READ_BYTES // max(1, mean_bytes)))
+            return Answer(nodes, now_us())
+
+        async for read in ahead(self._batches(buckets), answer, READS_AHEAD):
             yield read
 
     async def names(self, buckets: Sequence[str]) -> AsyncIterator[tuple[str, list[CursorName]]]:
@@ -141,9 +186,9 @@ class Reader:
         batch: list[CursorName] = []
         async for _, names in self.names(buckets):
             batch += names
-            while len(batch) >= READ_BATCH:
-                yield batch[:READ_BATCH]
-                batch = batch[READ_BATCH:]
+            while len(batch) >= (size := self._batch):
+                yield batch[:size]
+                batch = batch[size:]
         if batch:
             yield batch
 

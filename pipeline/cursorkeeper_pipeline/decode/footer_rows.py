@@ -1,0 +1,128 @@
+"""Footers as rows of `cursors` and `segments`: exact schemas, no Spark, no I/O.
+
+Owns what each column is. Invariants: a row says what its footer says, nothing is guessed; a footer that cannot be read is one row, with
+`status`, `error` and the znode's facts, and no ledger (-1) where `segments` would name one; no text can make a batch fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from cursorkeeper.cli.footer_view import base_kind
+from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.footer import Base, ChainLedger, Footer, SnapshotBase
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.format.pulsar import names
+from cursorkeeper_clients.zookeeper.values import Stat
+
+from cursorkeeper_pipeline.schemas import DAMAGED, OK, TOO_NEW
+
+NOWHERE: Final = -1
+"""The ledger, entry and number of a segment that nobody knows."""
+_INT32_MAX: Final = (1 << 31) - 1
+_UNREAD: Final = ("", 0, 0, "", "")
+_UNREAD_STATE: Final = (0, 0, "", 0, 0, 0, False, 0, 0, 0, 0, 0, 0, False)
+Row = tuple[Any, ...]
+
+
+class Read(NamedTuple):
+    """A footer, or why it cannot be read; its znode's stat; when it was read, in microseconds since 1970."""
+
+    name: CursorName
+    footer: Footer | DamageError
+    stat: Stat
+    read_at_us: int
+
+
+def cursors(read: Iterable[Read]) -> Iterator[Row]:
+    """A row of `cursors` for each."""
+    return (_cursor_row(*one) for one in read)
+
+
+def segments(read: Iterable[Read]) -> Iterator[Row]:
+    """What each footer says must be read, in order; one row of role "" for a footer that cannot be read."""
+    return (row for one in read for row in _segment_rows(one))
+
+
+def batches(rows: Iterable[Iterable[Row]], schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of `batch_rows` or a few more, none empty. Held are rows, not footers: a footer may hold a whole state."""
+    waiting: list[Row] = []
+    for some in rows:
+        waiting += some
+        if len(waiting) >= batch_rows:
+            yield batch(waiting, schema)
+            waiting = []
+    if waiting:
+        yield batch(waiting, schema)
+
+
+def place_of(topic: str) -> tuple[str, str]:
+    """Tenant, and tenant/namespace (tenant/cluster/namespace in the first naming scheme); empty where Pulsar could not have the topic."""
+    try:
+        managed = names.managed_ledger_name(topic)
+    except ValueError:
+        return "", ""
+    namespace = managed.rpartition(f"/{names.DOMAIN}/")[0]
+    return namespace.partition("/")[0], namespace
+
+
+def status_of(error: DamageError) -> str:
+    """TOO_NEW is not damage: an upgrade reads it."""
+    return TOO_NEW if isinstance(error, TooNewError) else DAMAGED
+
+
+# --- rows, in the order of the schemas ---------------------------------------------------------------------------------------------
+
+
+def _cursor_row(name: CursorName, footer: Footer | DamageError, stat: Stat, read_at_us: int) -> Row:
+    head = (name.record_hash, name.display, *place_of(name.topic), name.topic, name.subscription)
+    znode = (stat.version, 1000 * stat.ctime_ms, 1000 * stat.mtime_ms, stat.data_bytes, read_at_us)
+    if isinstance(footer, DamageError):
+        return (*head, *_UNREAD, *znode, *_UNREAD_STATE, status_of(footer), str(footer))
+    base, stats = footer.base, footer.stats
+    length, parts = (base.length, min(base.num_parts, _INT32_MAX)) if isinstance(base, SnapshotBase) else (0, 0)
+    return (
+        *head, footer.state.value, footer.epoch, footer.generation, footer.writer, footer.format, *znode, *footer.mark_delete,
+        base_kind(base), length, parts, len(footer.chain), footer.previous is not None, stats.delta_bytes,
+        stats.ledgers, stats.span, stats.holes, stats.runs, stats.partial_batches, footer.truncated is not None, OK, None,
+    )  # fmt: skip
+
+
+def _segment_rows(read: Read) -> Iterator[Row]:
+    key, version, footer = read.name.record_hash, read.stat.version, read.footer
+    if isinstance(footer, DamageError):
+        yield key, NOWHERE, "", NOWHERE, NOWHERE, None, 0, version, status_of(footer), str(footer)
+        return
+    parts = [*_parts(footer.base, footer.chain, "")]
+    if footer.previous is not None:
+        parts += _parts(footer.previous.base, footer.previous.chain, "previous_")
+    for number, part in enumerate(parts):
+        yield key, number, *part, version, OK, None
+
+
+def _parts(base: Base, chain: tuple[ChainLedger, ...], prefix: str) -> Iterator[tuple[str, int, int, int | None, int]]:
+    if isinstance(base, SnapshotBase):
+        yield f"{prefix}snapshot", base.ledger, base.first_entry, base.last_entry, base.length
+    for item in chain:
+        yield f"{prefix}chain", item.ledger, 0, item.last_entry, 0
+
+
+# --- columns -----------------------------------------------------------------------------------------------------------------------
+
+
+def batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
+    """Of rows that begin with the hash of the cursor's name."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    keys = np.array(columns[0], np.uint64).view(np.int64)  # `fleet.cursor_key`, for many
+    arrays = [pa.array(keys), *(_column(values, field) for values, field in zip(columns[1:], list(schema)[1:], strict=True))]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except UnicodeEncodeError:  # half of a surrogate pair: JSON can say it, no text can hold it
+        return pa.array([text and text.encode(errors="replace").decode() for text in values], field.type)

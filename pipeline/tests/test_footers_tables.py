@@ -1,0 +1,134 @@
+"""`cursors` and `segments` as tasks read them from a real ZooKeeper: plan, parts, modes, chroot."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from cursorkeeper.cli.problems import CommandError
+from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.format import footer as codec
+from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
+from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper_pipeline.source.fleet import BucketsPart
+from cursorkeeper_pipeline.source.footers import FOOTERS_PER_TASK, Cursors, NamedPart, Segments, plan_of
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Table
+
+from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
+
+MANY = 1_000
+
+
+def options(**given: str) -> Options:
+    return Options.parse({"zookeeper": "127.0.0.1:2181", **given})
+
+
+def write(stack: Standalone, root: str, footers: Sequence[Footer | tuple[CursorName, bytes]]) -> None:
+    async def work() -> None:
+        client = ZooKeeperClient(ZooKeeperSettings(servers=parse_servers(stack.zookeeper)[0]))
+        await client.start()
+        await write_footers(client, root, footers)
+        await client.close()
+
+    asyncio.run(work())
+
+
+def rows(table: Table, chosen: Options) -> pa.Table:
+    parts = pickle.loads(pickle.dumps(table.plan(chosen)))
+    return pa.Table.from_batches([batch for part in parts for batch in table.read(chosen, part)], schema=table.schema)
+
+
+def test_as_many_parts_as_the_work_deserves() -> None:
+    sizes = {f"{at:03x}": 100 for at in range(4096)}
+    assert len(plan_of(sizes, options())) == -(-409_600 // FOOTERS_PER_TASK)
+    assert len(plan_of(sizes, options(tasks="3"))) == 3
+    assert len(plan_of(dict.fromkeys(("000", "001"), 9), options(tasks="3"))) == 2
+    assert plan_of({}, options()) == [] and len(plan_of({"000": 1}, options())) == 1
+
+
+@pytest.mark.jvm
+def test_a_fleet_over_parts_is_the_fleet(stack: Standalone, root: str) -> None:
+    names = [name_of(at) for at in range(MANY)]
+    write(stack, root, [footer_of(name, at) for at, name in enumerate(names)])
+    for given in ({}, {"tasks": "7"}):
+        chosen = options(zookeeper=stack.zookeeper, root=root, **given)
+        assert len(Cursors().plan(chosen)) == int(given.get("tasks", "1"))
+        read = rows(Cursors(), chosen)
+        assert sorted(read["cursor"].to_pylist()) == sorted(name.display for name in names)
+        assert set(read["status"].to_pylist()) == {"OK"} and read["footer_version"].to_pylist() == [0] * MANY
+    segments = rows(Segments(), chosen)
+    assert segments.num_rows == 2 * MANY + MANY // 2, "a chain of two each, half of them with a snapshot"
+    assert set(segments["cursor_key"].to_pylist()) == set(read["cursor_key"].to_pylist())
+
+
+@pytest.mark.jvm
+def test_a_chroot_is_the_root_of_everything(stack: Standalone, root: str) -> None:
+    write(stack, f"/a/chroot{root}", [footer_of(name_of(at), at) for at in range(50)])
+    assert rows(Cursors(), options(zookeeper=f"{stack.zookeeper}/a/chroot", root=root)).num_rows == 50
+    assert rows(Cursors(), options(zookeeper=stack.zookeeper, root=root)).num_rows == 0
+
+
+@pytest.mark.jvm
+def test_modes_and_tombstones(stack: Standalone, root: str) -> None:
+    good, flipped, newer, gone = name_of(1), name_of(2), name_of(3), name_of(4)
+    data = codec.encode(footer_of(flipped))
+    write(
+        stack, root,
+        [
+            footer_of(good), (flipped, data.replace(b'"epoch":3', b'"epoch":4')),
+            (newer, codec.encode(footer_of(newer)).replace(b'"version":1', b'"version":9')), footer_of(gone, state=FooterState.DELETED),
+        ],
+    )  # fmt: skip
+    given = {"zookeeper": stack.zookeeper, "root": root}
+    read = {row["cursor"]: row for row in rows(Cursors(), options(**given)).to_pylist()}
+    assert {name: row["status"] for name, row in read.items()} == {
+        good.display: "OK", flipped.display: "DAMAGED", newer.display: "TOO_NEW",
+    }  # fmt: skip
+    assert read[flipped.display]["footer_bytes"] == len(data)
+    assert rows(Cursors(), options(**given, deleted="true")).num_rows == 4
+    strict = {**given, "mode": "failfast", "topic": flipped.topic}
+    with pytest.raises(CommandError, match=r"persistent://t2/n0/topic-2\|sub: footer: crc32c .* What to do: .*inspect.*permissive"):
+        rows(Segments(), options(**strict))
+    with pytest.raises(CommandError, match="What to do: upgrade"):
+        rows(Segments(), options(**{**strict, "topic": newer.topic}))
+    assert rows(Cursors(), options(**{**strict, "topic": good.topic})).num_rows == 1
+
+
+@pytest.mark.jvm
+def test_one_named_cursor_is_one_part(stack: Standalone, root: str) -> None:
+    names = [name_of(at) for at in range(30)]
+    write(stack, root, [footer_of(name) for name in names])
+    given = {"zookeeper": stack.zookeeper, "root": root, "topic": names[7].topic}
+    one = options(**given, subscription=names[7].subscription)
+    assert Cursors().plan(one) == [NamedPart()]
+    assert rows(Cursors(), one)["cursor"].to_pylist() == [names[7].display]
+    assert rows(Cursors(), options(**given, subscription="nobody")).num_rows == 0
+    assert isinstance(Cursors().plan(options(**given))[0], BucketsPart)
+
+
+def test_a_zookeeper_that_is_not_there_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cursorkeeper.cli.connect.START_TIMEOUT_S", 0.2)
+    with pytest.raises(CommandError, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer.*What to do: "):
+        Cursors().plan(options(zookeeper="127.0.0.1:1"))
+
+
+@pytest.mark.jvm
+def test_systems_give_footers_to_other_tables(stack: Standalone, root: str) -> None:
+    from cursorkeeper_pipeline.source.shards import read_footers
+
+    write(stack, root, [footer_of(name_of(at), at) for at in range(20)])
+    chosen = options(zookeeper=stack.zookeeper, root=root)
+    with Systems(chosen) as systems:
+        assert {name: footer for name, footer, _ in read_footers(systems, chosen)} == {
+            name_of(at): footer_of(name_of(at), at) for at in range(20)
+        }
+    with Systems(chosen) as systems:
+        first = next(iter(read_footers(systems, chosen)))
+    assert isinstance(first.footer, Footer), "who stops early leaves nothing behind"
