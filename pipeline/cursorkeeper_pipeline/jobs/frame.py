@@ -36,6 +36,7 @@ LOCAL: Final = "local[*]"
 SETTINGS_FIELD: Final = "settings"
 JOBS: Final[dict[str, tuple[str, str]]] = {
     "report": ("cursorkeeper_pipeline.jobs.report", "Limits, redeliveries, growth and sizes of all cursors, from footers alone."),
+    "audit": ("cursorkeeper_pipeline.jobs.audit", "Every footer, record and snapshot checked, and ledgers that nobody owns."),
 }
 """Job -> (its module, its line in the list)."""
 

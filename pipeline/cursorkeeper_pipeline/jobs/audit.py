@@ -1,0 +1,128 @@
+"""Checks everything that is stored: every footer, every record, every snapshot against its replay, and ledgers that nobody owns.
+
+Every footer parses; every ledger that a footer names exists; every record's checksum holds; a snapshot equals what the previous one and
+the deltas give; no ledger older than `--grace` is garbage; no epoch is without owner. Changes nothing and disturbs no owner; of an open
+cursor the newest records may be missing. Ledgers are listed before cursors are read and looked at again after, so that a fleet that
+changes meanwhile gives no false alarm. Orphans are told, not deleted: `cursorkeeper gc` does that.
+
+Exit code: 0 clean, 1 findings, 2 failed, also when more than `--unchecked-max` cursors changed too fast to be read.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter, arg, read
+from cursorkeeper_pipeline.source.options import OptionError, Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLES = ("checks", "ledgers")
+SHOWN_MAX = 1_000
+"""Findings in the JSON report; all of them are in the Parquet."""
+LINES_MAX = 50
+"""Findings told to people."""
+UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """See the fields."""
+
+    grace: str = arg("1h", "Garbage that is younger is no finding: 90s, 30m, 1h, 2d.", metavar="TIME")
+    settle: str = arg("10s", "Least time between the two looks at garbage: as long as a deletion may take.", metavar="TIME")
+    unchecked_max: int = arg(0, "More cursors than this that changed too fast to be read are a failure.", metavar="N")
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """`Arguments`, checked. `before`: what was created earlier may be an orphan."""
+
+    before: datetime
+    settle_s: float
+
+    @classmethod
+    def of(cls, arguments: Arguments, now: datetime) -> Ages:
+        """Raises OptionError."""
+        if arguments.unchecked_max < 0:
+            raise OptionError(f"unchecked-max = {arguments.unchecked_max}: it must not be negative")
+        return cls(now - timedelta(seconds=seconds("grace", arguments.grace)), seconds("settle", arguments.settle))
+
+
+def seconds(name: str, text: str) -> float:
+    """Of 90s, 30m, 1.5h, 2d; a bare number is seconds. Raises OptionError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
+    if found is None:
+        raise OptionError(f"{name} = {text!r} is no time. What to do: write a number and s, m, h or d, as 90s or 1h")
+    return float(found[1]) * UNITS_S[found[2]]
+
+
+def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
+    """See the module. Raises OptionError, and Spark's errors when a system is away."""
+    from cursorkeeper_pipeline.transforms import audit
+
+    began = datetime.now(UTC)
+    ages = Ages.of(arguments, began)
+    everything = replace(source, deleted=True)  # a tombstone's ledgers have an owner too
+    ledgers = read(spark, everything, "ledgers").persist()
+    checks = read(spark, everything, "checks").persist()
+    try:
+        listed, looked_s = ledgers.count(), time.monotonic()
+        counts = audit.counts(checks).first()
+        assert counts is not None
+        orphans = _orphans(spark, everything, audit.garbage(ledgers, ages.before), looked_s + ages.settle_s)
+        found = audit.damage(checks).unionByName(audit.without_owner(ledgers, checks, ages.before))
+        if orphans is not None:
+            found = found.unionByName(orphans)
+        found = found.persist()
+        try:
+            out.parquet("findings", found)
+            return _tell(found, audit.unchecked(checks), {**counts.asDict(), "ledgersListed": listed}, arguments, began, out)
+        finally:
+            found.unpersist()
+    finally:
+        ledgers.unpersist()
+        checks.unpersist()
+
+
+def _orphans(spark: SparkSession, source: Options, first: DataFrame, not_before_s: float) -> DataFrame | None:
+    """None: nothing was garbage at the first look."""
+    from cursorkeeper_pipeline.transforms import audit
+
+    if first.isEmpty():
+        return None
+    time.sleep(max(0.0, not_before_s - time.monotonic()))
+    return audit.orphans(first, read(spark, source, "ledgers"))
+
+
+def _tell(
+    found: DataFrame, unchecked: DataFrame, counts: dict[str, Any], arguments: Arguments, began: datetime, out: Reporter
+) -> int:  # fmt: skip
+    kinds = {row["kind"]: row["count"] for row in found.groupBy("kind").count().orderBy("kind").collect()}
+    shown = [row.asDict() for row in found.orderBy("cursor", "kind", "place").limit(SHOWN_MAX).collect()]
+    busy = [row.asDict() for row in unchecked.orderBy("cursor").limit(SHOWN_MAX).collect()]
+    total = sum(kinds.values())
+    code = FAILED if len(busy) > arguments.unchecked_max else FINDINGS if total else CLEAN
+    out.json({
+        "result": {CLEAN: "clean", FINDINGS: "findings", FAILED: "failed"}[code], "began": began.isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(UTC) - began).total_seconds(), 3), "grace": arguments.grace, "cursors": counts["cursors"],
+        "liveCursors": counts["live"], "unchecked": counts["unchecked"], "ledgersListed": counts["ledgersListed"],
+        "ledgersRead": counts["ledgers"], "recordsRead": counts["records"], "bytesRead": counts["stored_bytes"], "findingsTotal": total,
+        "findingsByKind": kinds, "findings": shown, "uncheckedCursors": busy,
+    })  # fmt: skip
+    for row in shown[:LINES_MAX]:
+        out.say(f"{row['kind']}  {row['cursor'] or ''}  {row['place']}: {row['message']}. What to do: {row['remedy']}")
+    if total > LINES_MAX:
+        out.say(f"... and {total - LINES_MAX:,} more: --out DIR keeps all of them")
+    for row in busy[:LINES_MAX]:
+        out.say(f"not checked  {row['cursor']}: {row['message']}")
+    out.say(
+        f"{counts['cursors']:,} cursors ({counts['live']:,} open: read as far as a reader may see), {counts['records']:,} records in "
+        f"{counts['ledgers']:,} ledgers, {counts['stored_bytes']:,} bytes; {total:,} findings, {counts['unchecked']:,} cursors not checked"
+    )
+    return code

@@ -1,0 +1,84 @@
+"""What the tables `checks` and `ledgers` say is wrong, as findings.
+
+A ledger that was just dropped by its footer is garbage for a moment, until its owner's deletion is through, however old it is. So an
+orphan is what is garbage at two looks with a pause between them, and older than the grace. Everything else is said of facts that cannot
+change any more, or of a cursor whose footer was read after its ledgers were listed: an epoch only grows, a footer never vanishes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.transforms.shape import shaped
+
+SWEEP = "`cursorkeeper gc --dry-run` says the same, `cursorkeeper gc` deletes it; a running daemon does so by itself every gc_interval_s"
+OWNER = (
+    "an owner of that epoch existed and the footer is older than it: the footer was restored from a backup or overwritten. Do not open "
+    "the cursor and delete nothing before it is known which one is right: `cursorkeeper inspect` shows the footer"
+)
+FOOTER = (
+    "a cursor's footer outlives the cursor, so somebody removed the znode: restore it from ZooKeeper's backup. Garbage collection never "
+    "touches a ledger without a footer"
+)
+
+
+def damage(checks: DataFrame) -> DataFrame:
+    """FINDINGS that are in single cursors."""
+    return shaped(checks.where(~F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED)), schemas.FINDINGS)
+
+
+def unchecked(checks: DataFrame) -> DataFrame:
+    """Cursors that could not be read: cursor, message."""
+    return checks.where(F.col("kind") == schemas.UNCHECKED).select("cursor", "message")
+
+
+def counts(checks: DataFrame) -> DataFrame:
+    """One row: how many cursors, ledgers, records and bytes were read."""
+    of_cursors = F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED)
+    return checks.agg(
+        F.count_if(of_cursors).alias("cursors"),
+        F.count_if(of_cursors & F.col("at_least")).alias("live"),
+        F.count_if(F.col("kind") == schemas.UNCHECKED).alias("unchecked"),
+        *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("ledgers", "records", "stored_bytes")],
+    )
+
+
+def garbage(ledgers: DataFrame, before: datetime) -> DataFrame:
+    """Ledgers of this deployment that no footer can name any more, created before a time: orphans, if they still are."""
+    return ledgers.where((F.col("verdict") == "garbage") & F.col("ours") & (F.col("created") < F.lit(before)))
+
+
+def orphans(first: DataFrame, second: DataFrame) -> DataFrame:
+    """FINDINGS: garbage at both looks. `first` is what `garbage` gave, `second` the table again, later."""
+    still = second.where(F.col("verdict") == "garbage").select("ledger_id")
+    said = F.format_string(
+        "no footer names it or ever can: it is of epoch %d, %s, %d bytes, created %s UTC",
+        "epoch", "state", "bytes", F.date_format("created", "yyyy-MM-dd HH:mm:ss"),
+    )  # fmt: skip
+    return _of_ledgers(first.join(still, "ledger_id", "left_semi"), "orphan_ledger", said, SWEEP)
+
+
+def without_owner(ledgers: DataFrame, checks: DataFrame, before: datetime) -> DataFrame:
+    """FINDINGS: ledgers, created before a time, of an epoch that their footer has not reached, or of a cursor that has no footer.
+
+    `checks` must have been read after `ledgers`. A cursor whose footer cannot be read is a finding already.
+    """
+    owners = checks.where(F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED))
+    owners = owners.select("cursor_key", F.col("epoch").alias("footer_epoch"), F.col("state").alias("footer_state"))
+    ours = ledgers.where(F.col("ours") & (F.col("created") < F.lit(before)) & F.col("verdict").isin("may_be_named", "unknown"))
+    joined = ours.join(owners, "cursor_key", "left")
+    ahead = joined.where((F.col("footer_state") != "") & (F.col("epoch") > F.col("footer_epoch")))
+    beyond = F.format_string("is of epoch %d, and its cursor's footer of %d", "epoch", "footer_epoch")
+    lost = joined.where(F.col("footer_epoch").isNull())
+    said = F.format_string("is of epoch %d of a cursor that has no footer", "epoch")
+    return _of_ledgers(ahead, "epoch_without_owner", beyond, OWNER).unionByName(_of_ledgers(lost, "footer_missing", said, FOOTER))
+
+
+def _of_ledgers(found: DataFrame, kind: str, message: Column, remedy: str) -> DataFrame:
+    place = F.format_string("ledger %d", "ledger_id")
+    told = found.withColumns({"kind": F.lit(kind), "place": place, "message": message, "remedy": F.lit(remedy)})
+    return shaped(told, schemas.FINDINGS)

@@ -1,0 +1,245 @@
+"""The job `audit`: a clean fleet is clean, each damage is found once and at its place, and a fleet that lives gives no false alarm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime.ledgers import custom_metadata
+from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.jobs import audit
+from cursorkeeper_pipeline.jobs.audit import Ages, Arguments, seconds
+from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter
+from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.options import OptionError
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pipeline.tests.real_cursors import EAGER, LEDGERS, Fleet, fleet, options_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAMES = [CursorName(f"persistent://t/ns/audit-{at}", "sub") for at in range(12)]
+AT_ONCE = Arguments(grace="0s", settle="0.5s")
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+
+
+def test_times_are_checked() -> None:
+    assert [seconds("grace", text) for text in ("90s", "30m", "1.5h", "2d", "7")] == [90, 1800, 5400, 172_800, 7]
+    for wrong in ("", "h", "-1h", "1w", "1h30m"):
+        with pytest.raises(OptionError, match=r"grace = .* is no time.*What to do"):
+            seconds("grace", wrong)
+    assert Ages.of(Arguments(grace="1h"), LONG_AGO).before == LONG_AGO - timedelta(hours=1)
+    with pytest.raises(OptionError, match="unchecked-max"):
+        Ages.of(Arguments(unchecked_max=-1), LONG_AGO)
+
+
+# ---- the transforms
+
+
+def ledger(spark: SparkSession, *rows: tuple) -> Any:
+    """(id, cursor key, epoch, verdict, ours, created)."""
+    full = [(i, key, f"c{key}", epoch, "closed", 5, 100, created, verdict, ours) for i, key, epoch, verdict, ours, created in rows]
+    return spark.createDataFrame(full, from_arrow_schema(schemas.LEDGERS))
+
+
+def check(spark: SparkSession, *rows: tuple) -> Any:
+    """(cursor key, state, epoch, kind)."""
+    full = [(key, f"c{key}", state, epoch, kind, "p", "m", "r", 2, 10, 99, state == "open") for key, state, epoch, kind in rows]
+    return spark.createDataFrame(full, from_arrow_schema(schemas.CHECKS))
+
+
+@pytest.mark.jvm
+def test_what_the_tables_say(spark: SparkSession) -> None:
+    from cursorkeeper_pipeline.transforms import audit as transforms
+
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    before = now - timedelta(hours=1)
+    first = ledger(
+        spark, (1, 5, 1, "garbage", True, LONG_AGO), (2, 5, 1, "garbage", True, now), (3, 5, 1, "garbage", False, LONG_AGO),
+        (4, 5, 1, "garbage", True, LONG_AGO), (5, 5, 1, "named", True, LONG_AGO),
+    )  # fmt: skip
+    second = ledger(spark, (1, 5, 1, "garbage", True, LONG_AGO), (2, 5, 1, "garbage", True, now), (5, 5, 1, "garbage", True, LONG_AGO))
+    found = transforms.orphans(transforms.garbage(first, before), second)
+    assert [(f.name, f.dataType) for f in found.schema] == [(f.name, f.dataType) for f in from_arrow_schema(schemas.FINDINGS)]
+    (orphan,) = found.collect()
+    assert (orphan["kind"], orphan["place"], orphan["cursor"], orphan["cursor_key"]) == ("orphan_ledger", "ledger 1", "c5", 5)
+    assert "created 2001-01-01 00:00:00 UTC" in orphan["message"] and "cursorkeeper gc" in orphan["remedy"]
+
+    checks = check(
+        spark, (5, "open", 3, "checked"), (5, "open", 3, "record_damaged"), (6, "", 0, "checked"), (6, "", 0, "footer_unreadable"),
+        (7, "deleted", 4, "checked"), (8, "open", 1, "unchecked"),
+    )  # fmt: skip
+    ledgers = ledger(
+        spark, (1, 5, 4, "may_be_named", True, LONG_AGO), (2, 5, 3, "may_be_named", True, LONG_AGO), (3, 6, 9, "unknown", True, LONG_AGO),
+        (4, 9, 2, "unknown", True, LONG_AGO), (5, 9, 2, "unknown", False, LONG_AGO), (6, 9, 2, "unknown", True, now),
+        (7, 7, 5, "may_be_named", True, LONG_AGO), (8, 8, 1, "may_be_named", True, LONG_AGO), (9, 5, 9, "named", True, LONG_AGO),
+    )  # fmt: skip
+    told = {(row["kind"], row["place"]) for row in transforms.without_owner(ledgers, checks, before).collect()}
+    assert told == {("epoch_without_owner", "ledger 1"), ("epoch_without_owner", "ledger 7"), ("footer_missing", "ledger 4")}
+    damaged = transforms.damage(checks)
+    assert damaged.columns == schemas.FINDINGS.names
+    assert {row["kind"] for row in damaged.collect()} == {"record_damaged", "footer_unreadable"}
+    counts = transforms.counts(checks).first()
+    assert counts is not None and counts.asDict() == {
+        "cursors": 4, "live": 2, "unchecked": 1, "ledgers": 12, "records": 60, "stored_bytes": 594,
+    }  # fmt: skip
+    assert transforms.counts(checks.limit(0)).first()[3] == 0
+
+
+# ---- the job
+
+
+def run(spark: SparkSession, stack: Standalone, root: str, folder: Path, arguments: Arguments = AT_ONCE, **more: str) -> tuple[int, dict]:
+    code = audit.run(spark, options_of(stack, root, "checks", **more), arguments, Reporter("audit", str(folder), as_json=True))
+    return code, json.loads((folder / "audit.json").read_text())
+
+
+async def clean(made: Fleet) -> None:
+    """Closed ones with and without snapshots, in the footer, deleted, and one that a crash left open."""
+    for name in NAMES[:4]:
+        await made.closed(name)
+    for name in NAMES[4:7]:
+        await made.closed(name, rounds=4, limits=EAGER)
+    await made.closed(NAMES[7], limits=Limits())
+    footer = await made.closed(NAMES[8])
+    await made.overwrite(NAMES[8], replace(footer, state=type(footer.state).DELETED, chain=(), epoch=footer.epoch))
+    for item in footer.chain:
+        await made.ports.ledgers.delete(item.ledger)
+    await made.acked(await made.source(NAMES[9]), 2)
+
+
+async def damaged(made: Fleet) -> set[tuple[str, str, str]]:
+    """One of each, and what is to be found."""
+    await clean(made)
+    copy = await made.flip(NAMES[0], 2)
+    missing = (await made.footer(NAMES[1])).chain[-1].ledger
+    await made.ports.ledgers.delete(missing)
+    await made.overwrite(NAMES[2], b"not a footer")
+    deployment, epoch = await made.ports.footers.deployment(), (await made.footer(NAMES[3])).epoch
+    orphan = await made.ledger([b"x"], custom_metadata(NAMES[3], epoch, 1, "w", deployment))
+    ahead = await made.ledger([b"x"], custom_metadata(NAMES[4], 99, 1, "w", deployment))
+    lost = await made.ledger([b"x"], custom_metadata(NAMES[11], 1, 1, "w", deployment))
+    nobody = await made.footer(NAMES[9])
+    await made.overwrite(NAMES[9], replace(nobody, writer=""))
+    return {
+        ("record_damaged", NAMES[0].display, f"ledger {copy} entry 2"), ("ledger_missing", NAMES[1].display, f"ledger {missing}"),
+        ("footer_unreadable", NAMES[2].display, NAMES[2].path(made.root)), ("orphan_ledger", NAMES[3].display, f"ledger {orphan}"),
+        ("epoch_without_owner", NAMES[4].display, f"ledger {ahead}"), ("footer_missing", NAMES[11].display, f"ledger {lost}"),
+        ("epoch_without_owner", NAMES[9].display, NAMES[9].path(made.root)),
+    }  # fmt: skip
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_a_clean_fleet_is_clean(spark: SparkSession, stack: Standalone, root: str, tmp_path: Path) -> None:
+    async def make() -> None:
+        async with fleet(stack, root) as made:
+            await clean(made)
+
+    asyncio.run(make())
+    code, said = run(spark, stack, root, tmp_path)
+    assert (code, said["result"], said["findings"], said["cursors"], said["unchecked"]) == (CLEAN, "clean", [], 10, 0)
+    assert said["recordsRead"] > 30 and said["ledgersRead"] >= 8 and said["liveCursors"] <= 1
+    empty, said = run(spark, stack, f"{root}-none", tmp_path)
+    assert (empty, said["cursors"], said["recordsRead"]) == (CLEAN, 0, 0)
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_each_damage_is_found_once_and_where_it_is(spark: SparkSession, stack: Standalone, root: str, tmp_path: Path) -> None:
+    async def make() -> set[tuple[str, str, str]]:
+        async with fleet(stack, root) as made:
+            return await damaged(made)
+
+    expected = asyncio.run(make())
+    code, said = run(spark, stack, root, tmp_path)
+    found = [(row["kind"], row["cursor"], row["place"]) for row in said["findings"]]
+    assert sorted(found) == sorted(expected) and (code, said["findingsTotal"]) == (FINDINGS, len(expected))
+    assert all(row["message"] and row["remedy"] for row in said["findings"])
+    assert {row["cursor"]: row["cursor_key"] for row in said["findings"]}[NAMES[0].display] == cursor_key(NAMES[0])
+    kept = pq.read_table(tmp_path / "findings").to_pylist()
+    assert sorted((row["kind"], row["cursor"], row["place"]) for row in kept) == sorted(expected)
+
+    # younger than the grace: what a daemon may be about to delete is no finding, what is damaged is one
+    code, said = run(spark, stack, root, tmp_path, Arguments(grace="1h", settle="0s"))
+    kinds = {kind: 1 for kind, _, place in expected if not place.startswith("ledger") or kind in ("record_damaged", "ledger_missing")}
+    assert (code, said["findingsByKind"]) == (FINDINGS, kinds)
+    code, said = run(spark, stack, root, tmp_path, topic=NAMES[1].topic)
+    assert (code, [row["kind"] for row in said["findings"]], said["cursors"]) == (FINDINGS, ["ledger_missing"], 1)
+
+
+@contextmanager
+def living(stack: Standalone, root: str) -> Iterator[list[int]]:
+    """Owners that ack, take a snapshot after every delta, deletes what it replaced, hand over to others, and come back. The list counts
+    rounds. Raises what went wrong with them."""
+    stop, rounds, failures = threading.Event(), [0], []
+    limits = replace(EAGER, ledger_bytes_max=20_000)
+
+    async def live() -> None:
+        async with fleet(stack, root) as made:
+            sources = [await made.source(name, limits if at % 2 else LEDGERS) for at, name in enumerate(NAMES[:6])]
+            while not stop.is_set():
+                for at, source in enumerate(sources):
+                    await made.acked(source, 1, start=rounds[0])
+                    if rounds[0] % 5 == at:
+                        await source.keeper.close()
+                        sources[at] = await made.source(source.name, limits if at % 2 else LEDGERS)
+                rounds[0] += 1
+
+    def work() -> None:
+        try:
+            asyncio.run(live())
+        except BaseException as e:
+            failures.append(e)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield rounds
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+    if failures:
+        raise failures[0]
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_a_fleet_that_lives_gives_no_false_alarm(spark: SparkSession, stack: Standalone, root: str, tmp_path: Path) -> None:
+    with living(stack, root) as rounds:
+        for _ in range(3):
+            before = rounds[0]
+            code, said = run(spark, stack, root, tmp_path, replace(AT_ONCE, settle="2s"))
+            assert (said["findings"], said["uncheckedCursors"], code) == ([], [], CLEAN)
+            assert said["cursors"] <= 6 and rounds[0] > before, "nothing changed meanwhile"
+    code, said = run(spark, stack, root, tmp_path)
+    assert code == CLEAN and said["cursors"] == 6 and said["recordsRead"] > 20
+
+
+@pytest.mark.jvm
+def test_what_cannot_be_read_is_no_clean_audit(spark: SparkSession, tmp_path: Path) -> None:
+    """Counted, and a failure if it is more than was allowed."""
+    from cursorkeeper_pipeline.transforms import audit as transforms
+
+    busy = check(spark, (5, "open", 3, "unchecked"), (6, "open", 1, "checked"))
+    none = ledger(spark, (1, 5, 3, "named", True, LONG_AGO)).limit(0)
+    for allowed, expected in ((0, FAILED), (1, CLEAN)):
+        out = Reporter("audit", str(tmp_path), as_json=True)
+        found = transforms.damage(busy).unionByName(transforms.without_owner(none, busy, LONG_AGO))
+        counts = transforms.counts(busy).first().asDict() | {"ledgersListed": 0}
+        code = audit._tell(found, transforms.unchecked(busy), counts, Arguments(unchecked_max=allowed), LONG_AGO, out)
+        assert code == expected
