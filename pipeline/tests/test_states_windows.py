@@ -10,7 +10,7 @@ from cursorkeeper.core.footer import EntryAddress, SnapshotBase
 from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial, PartialKey, Segment
+from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial, PartialKey, Segment, Slice
 from cursorkeeper.core.window import WHOLE, Span, StateWindow
 from cursorkeeper_pipeline.decode.extents import extents
 from cursorkeeper_pipeline.decode.holes import counts, hole_columns
@@ -61,7 +61,6 @@ class Story:
         """As `ChainReader` joins: the end record, then the ledger in order."""
         state = AckState()
         state.join_segment(Segment(self.state.mark_delete))
-        window.join_planned(state, BASE)
         entries = range(len(self.segments))
         for entry in window.wanted(BASE, entries):
             window.join_segment(state, self.segments[entry])
@@ -139,3 +138,21 @@ def test_what_is_read_of_a_ledger() -> None:
     for other in (StateWindow(Position(5, 0)), StateWindow(snapshot=EntryAddress(9, 98), segments=frozenset({3}))):
         assert list(other.ranges(BASE, listed, 120)) == [Span(0, 120)] and other.wanted(BASE, listed) == listed
     assert list(window.ranges(None, listed, -1)) == [Span(0, -1)]
+
+
+@pytest.mark.parametrize("entry", [4, 5, 6])
+@pytest.mark.parametrize("kind", ["ack", "partial", "slice"])
+def test_what_lies_behind_the_end_says_that_all_before_it_is_described(entry: int, kind: str) -> None:
+    window, state = StateWindow(Position(7, 2), Position(7, 5)), AckState()
+    if kind == "ack":
+        window.join_delta(state, Delta(acks={7: BitMap([entry])}))
+    elif kind == "partial":
+        window.join_delta(state, Delta(partials={PartialKey(7, entry): Partial(2, BitMap({0}))}))
+    else:
+        window.join_segment(state, Segment(slices=(Slice(7, entry, entry + 9, True, BitMap()),)))
+    last = {"ack": 3, "partial": 4, "slice": 3}[kind] if entry == 4 else 4
+    assert holes(state, window) == [(7, 2, last)] and {ledger for ledger, _, _ in living_partials_of(state)} == set()
+
+
+def living_partials_of(state: AckState) -> list[tuple[int, int, int]]:
+    return [(*key, p.batch_size) for key, p in living_partials(state) if key.entry >= 5]

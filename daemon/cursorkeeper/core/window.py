@@ -3,10 +3,11 @@
 Owns which entries of a record lie in a window, and what of a snapshot need not be read for it. A window is joined as the whole is, by the
 same joins of clipped records, so the holes of all windows together are those of the whole. Two rules make that exact. Of the ledger in
 which a window ends it must be known whether the state goes on behind the end: then every entry up to it is described (acked or a hole), and
-`reaching` says so. And what is no entry (mark-delete, properties, layout) is not clipped: every window has all of it. Mark-delete may come
+`_reach` sees to it. And what is no entry (mark-delete, properties, layout) is not clipped: every window has all of it. Mark-delete may come
 out lower than that of the whole (its last steps may lie in another window), which changes no hole.
 
-A window of a snapshot that was planned segment by segment begins and ends where slices begin: `segments` are then all that it needs.
+A window of a snapshot that was planned segment by segment begins and ends where slices begin: `segments` are then all that it needs. The
+slice before one that begins inside a ledger ends right in front of it (or mark-delete has passed it), so it reaches the end by itself.
 """
 
 from __future__ import annotations
@@ -111,11 +112,6 @@ class StateWindow:
         )
         state.join_segment(clipped)
         self._reach(state, [*((s.ledger, s.last) for s in segment.slices), *segment.partials])
-
-    def join_planned(self, state: AckState, base: SnapshotBase) -> None:
-        """That the snapshot goes on behind the window, if it was planned on this one: a slice that is not read begins there."""
-        if self.end is not None and self.is_planned_on(base):
-            self._reach(state, [self.end])
 
     def _reach(self, state: AckState, described: Iterable[tuple[int, int]]) -> None:
         if self.end is None or self.end.entry <= 0:

@@ -138,7 +138,6 @@ class ChainReader:
         if isinstance(base, SnapshotBase):
             self._skippable.add((base.ledger, base.last_entry))
             listed = await self._read_end(footer, base, out)
-            self._window.join_planned(out.state, base)
         for item in chain:
             if is_pulsar(item):
                 await self._read_states(footer, item, out)
