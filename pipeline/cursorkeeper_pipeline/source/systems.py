@@ -45,7 +45,14 @@ class Systems:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Its result."""
-        return self._runner.run(work)
+        results: list[T] = []
+
+        async def working() -> None:
+            results.append(await work)
+
+        # Not by the task's own result: when the runner puts Python's SIGINT handler back, the task is printed, and all of its result.
+        self._runner.run(working())
+        return results[0]
 
     def iterate(self, things: AsyncIterator[T]) -> Iterator[T]:
         """One at a time; the loop stands still between two."""
