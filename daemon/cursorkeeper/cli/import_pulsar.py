@@ -127,7 +127,8 @@ class Importing:
                 return Plan.REPLACE, seen
             raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
         try:
-            differs = str(difference(state, await self._ours(name)) or "")
+            _, ours = await self._read(name)
+            differs = str(difference(state, ours) or "")
         except FORESEEN as e:
             differs = f"it cannot be read: {e}"
         if not differs:
@@ -152,14 +153,20 @@ class Importing:
             if is_made_by(footer, KIND):
                 raise Raced(f"another import makes it at the same time ({footer.writer})", remedy, NO) from e
             raise Raced(f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO) from e
-        wrong = difference(state, await self._ours(source.name))
+        footer, ours = await self._read(source.name)
+        wrong = difference(state, ours)
+        if wrong and (footer.epoch, footer.state) != (done.epoch, FooterState.CLOSED):
+            who = f"epoch {footer.epoch}, by {footer.writer}"
+            message = f"it was made, and opened before it was read back ({who}): {wrong}"
+            raise Raced(message, "its source acks here already: that is as it should be; else " + REPLACE, NO)
         if wrong:
             raise CommandError(f"what was made is not what was read: {wrong}", "keep both and report this", NO)
         return done.epoch
 
-    async def _ours(self, name: CursorName) -> AckState:
-        _, answer, _ = await export.read_state(self.ports, name, Bar("reading"), self.patience.wait_s)
-        return answer.state
+    async def _read(self, name: CursorName) -> tuple[Footer, AckState]:
+        """Ours, without claiming it."""
+        footer, answer, _ = await export.read_state(self.ports, name, Bar("reading"), self.patience.wait_s)
+        return footer, answer.state
 
 
 class Exists(CommandError):

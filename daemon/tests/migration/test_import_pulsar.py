@@ -498,3 +498,22 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld, monkeypatch: pyt
     assert "let one of the two runs finish" in outcome.problem.remedy
     monkeypatch.undo()
     assert (await imported(world)).status == "already there"
+
+
+async def test_a_source_that_is_there_at_once_is_no_damage(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens the cursor and acks between the import's close and its reading back."""
+    await world.in_znode(state())
+    close = Making._close
+
+    async def closed(self: Making, *, replaced: bool) -> object:
+        done = await close(self, replaced=replaced)
+        source = await world.source(REF.name)
+        source.ack(acks(12, 77))
+        await source.durable()
+        await world.close(source)
+        return done
+
+    monkeypatch.setattr(Making, "_close", closed)
+    outcome = await imported(world)
+    assert outcome.status == "refused" and outcome.problem is not None
+    assert "opened before it was read back (epoch 2, by k" in outcome.problem.message

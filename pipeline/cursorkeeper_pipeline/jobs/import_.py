@@ -1,0 +1,97 @@
+"""Pulsar's own cursors of a selection become ours, in tasks: each exactly once, whatever dies, is retried, or runs twice.
+
+Pulsar's are only read. A cursor that is here already is left alone if it is the same and refused if not; with --refresh one that nobody has
+opened since an import made it is made anew. A live or newer cursor is never overwritten. A run has an id (--id, or made from what it is
+about): run it again and it continues; when all are done it costs nothing. Exit codes: 0 all done, 1 some refused or failed, 2 failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cursorkeeper.cli import migrating
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.our_cursors import iter_ours
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors
+from cursorkeeper.settings import Settings
+
+from cursorkeeper_pipeline.jobs.frame import Reporter, arg
+from cursorkeeper_pipeline.jobs.migration import Run, places_of
+from cursorkeeper_pipeline.sinks.claims import WAIT_S
+from cursorkeeper_pipeline.sinks.comparing import CompareWork
+from cursorkeeper_pipeline.sinks.importing import ImportWork
+from cursorkeeper_pipeline.sinks.tasks import JOBS, Between, Places
+from cursorkeeper_pipeline.source.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLES: tuple[str, ...] = ()
+OUT = "cursorkeeper-import"
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """See the module."""
+
+    id: str = arg("", "Of this run; default: made from what it is about.", metavar="ID")
+    dry_run: bool = arg(False, "Read and report everything, write nothing.")
+    verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
+    refresh: bool = arg(False, "Make anew what differs, if nobody has opened it here since an import made it.")
+    roll_back_unreadable: bool = arg(False, "Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar.")
+    abort: bool = arg(False, "End the run of this id: its tasks begin no cursor any more.")
+    jobs: int = arg(JOBS, "Cursors at once in each task.")
+    claim_wait_s: float = arg(WAIT_S, "How long a cursor that another attempt works on is waited for.")
+    pulsar_zookeeper: str = arg("", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]")
+    pulsar_broker_conf: Path | None = arg(None, "Pulsar's broker.conf: its ZooKeeper and password.", metavar="FILE")
+    settings: Settings | None = None
+
+
+def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:
+    """CLEAN or FINDINGS. Raises CommandError. `between`: see `Places`."""
+    places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, migrating.pulsar_conf(arguments.pulsar_broker_conf))
+    places = Places(places.settings, places.pulsar, between)
+    if arguments.verify:
+        return comparison(source, places, arguments.jobs, "import").execute(spark, out)
+    run = Run(
+        "import", source.selection, places, about(arguments, places), of_pulsar, lambda id: ImportWork(
+            places, id, arguments.jobs, arguments.dry_run, arguments.refresh, arguments.roll_back_unreadable, arguments.claim_wait_s,
+        ), arguments.id, recorded=not arguments.dry_run, tasks=source.tasks,
+    )  # fmt: skip
+    return run.abort(out) if arguments.abort else run.execute(spark, out)
+
+
+def about(arguments: Arguments, places: Places) -> dict[str, str]:
+    """What makes it this run."""
+    found = {"pulsarZookeeper": places.pulsar.zookeeper, "zookeeper": places.settings.zookeeper, "root": places.settings.root}
+    flags = {"refresh": arguments.refresh, "rollBackUnreadable": arguments.roll_back_unreadable}
+    return found | {name: "true" for name, value in flags.items() if value}
+
+
+def comparison(source: Options, places: Places, jobs: int, kind: str) -> Run:
+    """Of every cursor that either side has."""
+    work = CompareWork(places, jobs)
+    return Run(kind, source.selection, places, {}, of_both, lambda _id: work, recorded=False, tasks=source.tasks)
+
+
+def of_pulsar(
+    _ports: Ports, pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
+) -> AsyncIterator[PulsarCursorRef]:
+    """By name alone: no state is read."""
+    return iter_cursors(pulsar.zookeeper, selection, skipped=skipped)
+
+
+async def of_both(
+    ports: Ports, pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
+) -> AsyncIterator[PulsarCursorRef]:
+    """Each once."""
+    found = set()
+    async for ref in iter_cursors(pulsar.zookeeper, selection, skipped=skipped):
+        found.add(ref)
+        yield ref
+    async for ref in iter_ours(ports.footers, selection, skipped=skipped):
+        if ref not in found:
+            yield ref

@@ -1,0 +1,179 @@
+"""What the jobs `import` and `export` share: the run's record around a plan, its tasks, and the report.
+
+Order, and why: the record is begun before the first task (tasks ask it), the outcomes are written before the record is decided (a driver
+that dies between the two leaves an OPEN run that a second one finishes by comparing), and a DONE run returns before anything is listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
+from cursorkeeper.cli import connect, migrating
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.output import printable
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
+
+from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
+from cursorkeeper_pipeline.sinks.record import Record, RunRecord, State, as_json, checked_id, folder_of, id_of
+from cursorkeeper_pipeline.sinks.tasks import Places, Task, Work
+from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.transforms.migration import OUTCOMES, PLAN, counts, spread, tasks_for, troubles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+TROUBLES_MAX: Final = 100
+"""Cursors that the report names; all of them are in the table."""
+Listing = Callable[[Ports, PulsarPorts, Selection, Callable[[SkippedPath], None]], AsyncIterator[PulsarCursorRef]]
+"""The cursors of a selection, from ZooKeeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job. `about`: what makes it this run; `recorded`: it writes, so it has a record; `work` is made with its id;
+    `after`: what the driver does when every cursor is through, before the run is decided (notes for the report)."""
+
+    kind: str
+    selection: Selection
+    places: Places
+    about: Mapping[str, str]
+    listing: Listing
+    work: Callable[[str], Work]
+    id: str = ""
+    recorded: bool = True
+    tasks: int = 0
+    after: Callable[[str], Awaitable[list[str]]] | None = None
+    skipped: list[SkippedPath] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The run's id. Raises CommandError."""
+        return checked_id(self.id) if self.id else id_of(self.kind, {**self.about, "selection": str(self.selection)})
+
+    def abort(self, out: Reporter) -> int:
+        """OPEN -> ABORTED: no task begins a cursor any more. Raises CommandError."""
+        record = on_driver(self._with_record(lambda found: found.decide(State.ABORTED)))
+        out.json({"run": as_json(record), "selection": str(self.selection)})
+        out.say(f"run {record.id} is {record.state}: what it has done stays as it is")
+        return CLEAN if record.state is State.ABORTED else FINDINGS
+
+    def execute(self, spark: SparkSession, out: Reporter) -> int:
+        """CLEAN: all are done; FINDINGS: some failed or were refused. Raises CommandError."""
+        began_s, record = time.monotonic(), None
+        if self.recorded:
+            record = on_driver(self._with_record(lambda found: found.begin(self.kind, self._about)))
+            if record.state is State.DONE:
+                return self._done_before(record, out)
+        refs = on_driver(self._list())
+        if not refs:
+            out.json({"run": as_json(record) if record else None, "selection": str(self.selection), "cursors": 0})
+            out.say(f"{self.selection}: no cursor matches. What to do: check the names, and the chroot of --pulsar-zookeeper")
+            return FINDINGS
+        outcomes = settled(self._outcomes(spark, refs), out)
+        found = {(row["status"], row["ok"]): row["cursors"] for row in counts(outcomes).collect()}
+        well = all(ok for _, ok in found)
+        notes = on_driver(self.after(self.name)) if self.after is not None and self.recorded else []
+        if self.recorded:
+            by_status = {status: n for (status, _), n in found.items()}
+            state = State.DONE if well else State.OPEN
+            record = on_driver(self._with_record(lambda now: now.decide(state, by_status, len(self.skipped))))
+        self._report(out, outcomes, found, record, notes, time.monotonic() - began_s)
+        outcomes.unpersist()
+        return CLEAN if well else FINDINGS
+
+    @property
+    def _about(self) -> dict[str, str]:
+        return {**self.about, "selection": str(self.selection)}
+
+    def _outcomes(self, spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        task = Task(self.work(self.name), self.name)
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from task(batches)
+
+        plan = spread(plan_of(spark, refs), tasks_for(len(refs), self.tasks))
+        return plan.mapInArrow(run, from_arrow_schema(OUTCOMES))
+
+    async def _with_record(self, work: Callable[[RunRecord], Coroutine[Any, Any, Record]]) -> Record:
+        settings = self.places.settings
+        async with connect.zookeeper(settings) as zookeeper:
+            return await work(RunRecord(zookeeper, folder_of(settings.root, self.kind), self.name))
+
+    async def _list(self) -> list[PulsarCursorRef]:
+        places = self.places
+        async with (
+            connect.ports(places.settings) as ports,
+            migrating.pulsar_ports(places.settings, places.pulsar, ports, "reader") as theirs,
+        ):
+            return [ref async for ref in self.listing(ports, theirs, self.selection, self.skipped.append)]
+
+    def _done_before(self, record: Record, out: Reporter) -> int:
+        out.json({"run": as_json(record), "selection": str(self.selection), "statuses": record.counts, "before": True})
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.decided_ms / 1000))
+        out.say(f"run {record.id} is {record.state} since {when} UTC: nothing is left to do. For another run of the same: --id NEW")
+        return CLEAN
+
+    def _report(
+        self,
+        out: Reporter,
+        outcomes: DataFrame,
+        found: Mapping[tuple[str, bool], int],
+        record: Record | None,
+        notes: list[str],
+        took_s: float,
+    ) -> None:
+        named = troubles(outcomes).limit(TROUBLES_MAX).collect() if not all(ok for _, ok in found) else []
+        total = sum(found.values())
+        out.json({
+            "run": as_json(record) if record else None, "selection": str(self.selection), "cursors": total,
+            "statuses": {status: n for (status, _), n in found.items()}, "troubles": sum(n for (_, ok), n in found.items() if not ok),
+            "skippedPaths": [path._asdict() for path in self.skipped[:TROUBLES_MAX]], "skipped": len(self.skipped), "notes": notes,
+            "problems": [{key: row[key] for key in ("cursor", "status", "problem", "remedy")} for row in named],
+            "seconds": round(took_s, 3),
+        })  # fmt: skip
+        for row in named:
+            out.say(printable(f"{row['status']:>12}  {row['cursor']}: {row['problem']}. What to do: {row['remedy']}"))
+        for note in notes:
+            out.say(printable(note))
+        counted = ", ".join(f"{n:,} {status}" for (status, _), n in sorted(found.items(), key=lambda item: -item[1]))
+        run = f"run {record.id}, {record.state}: " if record else ""
+        out.say(f"{run}{self.selection}: {total:,} cursor(s): {counted}; {took_s:.1f} s")
+
+
+def settled(outcomes: DataFrame, out: Reporter) -> DataFrame:
+    """The same, computed once: what follows must not do the work again (it would find it done, and say so)."""
+    place = out.parquet("cursors", outcomes)
+    return outcomes.sparkSession.read.parquet(place) if place else outcomes.persist()
+
+
+def plan_of(spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
+    """As a DataFrame of `PLAN`."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = [[cursor_key(CursorName(*ref)) for ref in refs], *map(list, zip(*refs, strict=True))]
+    return spark.createDataFrame(pa.table(dict(zip(PLAN.names, columns, strict=True)), schema=PLAN), from_arrow_schema(PLAN))
+
+
+def on_driver(work: Awaitable[T]) -> T:
+    """Its result."""
+
+    async def whole() -> T:
+        return await work
+
+    return asyncio.run(whole())
+
+
+def places_of(source: Options, settings: Any, pulsar_zookeeper: str, pulsar_conf: Mapping[str, str]) -> Places:
+    """From a job's arguments. Raises CommandError."""
+    ours = settings if settings is not None else source.settings
+    return Places(ours, migrating.pulsar_settings(ours, pulsar_conf, pulsar_zookeeper or source.pulsar_zookeeper or None))

@@ -1,0 +1,119 @@
+"""One cursor of both sides, entry by entry: what Pulsar would recover against what we would. Writes nothing.
+
+The same = nothing differs, or only in positions that the topic does not have (any more), which Pulsar drops when it recovers a cursor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from cursorkeeper.cli import export
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.import_pulsar import numbers_of, text_of
+from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
+from cursorkeeper.cli.output import Bar
+from cursorkeeper.cli.problems import NO, CommandError, NotFound
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import Stamp
+from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
+from cursorkeeper.migration.compare import Difference, difference
+from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.pulsar_cursor import PulsarCursor
+from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.repair import is_beyond, repair
+
+from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
+
+SAME, DIFFERS, ONLY_PULSAR, ONLY_HERE = "same", "differs", "only in Pulsar", "only here"
+AT_LEAST = "ours is open: its newest acks may not be seen yet"
+REMEDY = "the notes and `cursorkeeper inspect` show both; acks made here since an import are no fault"
+
+
+@dataclass(frozen=True, slots=True)
+class CompareWork:
+    """See the module."""
+
+    places: Places
+    jobs: int = JOBS
+
+    @asynccontextmanager
+    async def opened(self, who: str) -> AsyncIterator[One]:
+        """Raises CommandError."""
+        async with self.places.opened("reader", "reader") as (ports, theirs):
+            yield Comparing(ports, theirs).one
+
+
+@dataclass(frozen=True, slots=True)
+class Comparing:
+    """One cursor at a time."""
+
+    ports: Ports
+    pulsar: PulsarPorts
+    patience: Patience = field(default_factory=Patience)
+
+    async def one(self, ref: PulsarCursorRef) -> Outcome:
+        """Never raises for what is wrong with one cursor."""
+        began_s, numbers = time.monotonic(), dict[str, Any]()
+        try:
+            cursor, ours = await self._theirs(ref), await self._ours(ref)
+            numbers["seconds"] = round(time.monotonic() - began_s, 3)
+            if cursor is not None:
+                numbers |= numbers_of(cursor)
+            if cursor is None or ours is None:
+                return self._alone(ref, cursor, ours, numbers)
+            state, epoch, notes = ours
+            wrong, more = differs(cursor, state)
+            numbers |= {"missing": wrong.missing, "extra": wrong.extra, "epoch": epoch}
+            notes = (*cursor.warnings, *notes, *more)
+            if not wrong:
+                return Outcome(str(ref), SAME, True, text_of(cursor, numbers), notes, numbers)
+            return _found(ref, DIFFERS, str(wrong), numbers, notes)
+        except FORESEEN as e:
+            return failed(str(ref), e, numbers=numbers)
+
+    def _alone(self, ref: PulsarCursorRef, cursor: PulsarCursor | None, ours: object, numbers: dict[str, Any]) -> Outcome:
+        if cursor is None and ours is None:
+            return Outcome(str(ref), SAME, True, "deleted on both sides", (), numbers)
+        status, where = (ONLY_PULSAR, "Pulsar") if ours is None else (ONLY_HERE, "CursorKeeper")
+        return _found(ref, status, f"only {where} has this cursor", numbers, ())
+
+    async def _theirs(self, ref: PulsarCursorRef) -> PulsarCursor | None:
+        try:
+            return await read_cursor(self.pulsar, ref, patience=self.patience)
+        except MigrationError as e:
+            if e.kind is not Kind.NOT_FOUND:
+                raise
+            return None
+
+    async def _ours(self, ref: PulsarCursorRef) -> tuple[AckState, int, tuple[str, ...]] | None:
+        try:
+            footer, answer, at_least = await export.read_state(self.ports, ref.name, Bar("reading"), self.patience.wait_s)
+        except NotFound:
+            return None
+        return answer.state, footer.epoch, (AT_LEAST,) if at_least else ()
+
+
+def _found(ref: PulsarCursorRef, status: str, what: str, numbers: dict[str, Any], notes: tuple[str, ...]) -> Outcome:
+    return Outcome(str(ref), status, False, "", notes, numbers, CommandError(what, REMEDY, NO).problem)
+
+
+def differs(cursor: PulsarCursor, ours: AckState) -> tuple[Difference, tuple[str, ...]]:
+    """From Pulsar's to ours, and what is to be said of it. Pure."""
+    properties = cursor.cursor_properties
+    theirs = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(0, 0), cursor_properties=properties)
+    wrong = difference(theirs, ours)
+    if not wrong:
+        return wrong, ()
+    info = from_ack_state(ours)
+    if is_beyond(info.mark_delete, cursor.layout):
+        return wrong, ("our mark-delete lies behind the topic's last ledger",)
+    fitted, notes = repair(info, cursor.layout)
+    own = dict(ours.cursor_properties.values) if ours.cursor_properties else properties
+    left = difference(theirs, to_ack_state(fitted, cursor.layout, stamp=Stamp(0, 0), cursor_properties=own))
+    return (left, tuple(notes)) if not left else (wrong, ())

@@ -1,0 +1,112 @@
+"""One cursor's import in a task: the command's own engine, under a claim and a record, again where somebody else was quicker.
+
+Owns what is asked before a cursor is begun, and how often it is looked at again. Does not own how a cursor is read and made
+(`cli.import_pulsar`). Why this is exactly once: see `sinks`.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cursorkeeper.cli.cursor_making import footer_of, is_left_over, is_made_by
+from cursorkeeper.cli.import_pulsar import KIND, Exists, Importing, Raced
+from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
+from cursorkeeper.cli.output import Bar
+from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.migration.cluster import PulsarCursorRef
+from cursorkeeper.settings import Settings
+from msgspec import structs
+
+from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
+from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
+from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
+
+RACES_MAX: Final = 4
+MARK: Final = "+"
+"""In a writer's host: behind it is the run's id. Such a writer holds the cursor's claim while it lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportWork:
+    """See the module. `run`: the run's id."""
+
+    places: Places
+    run: str
+    jobs: int = JOBS
+    dry_run: bool = False
+    refresh: bool = False
+    roll_back_unreadable: bool = False
+    claim_wait_s: float = WAIT_S
+
+    @asynccontextmanager
+    async def opened(self, who: str) -> AsyncIterator[One]:
+        """Raises CommandError."""
+        settings = self.places.settings
+        async with self.places.opened("reader" if self.dry_run else "writer", "reader") as (ports, theirs):
+            importing = Importing(
+                ports, theirs, named(settings, self.run), Bar("importing"), dry_run=self.dry_run, refresh=self.refresh,
+                roll_back_unreadable=self.roll_back_unreadable, is_left_over=lambda footer: is_nobodys(footer, settings),
+            )  # fmt: skip
+            claims = Claims(ports.zookeeper, folder_of(settings.root, "claim"), who, self.claim_wait_s)
+            record = RunRecord(ports.zookeeper, folder_of(settings.root, "import"), self.run)
+            yield OneImport(importing, claims, record).one
+
+
+@dataclass(frozen=True, slots=True)
+class OneImport:
+    """One cursor at a time."""
+
+    importing: Importing
+    claims: Claims
+    record: RunRecord
+
+    async def one(self, ref: PulsarCursorRef) -> Outcome:
+        """Never raises for what is wrong with one cursor."""
+        numbers = dict[str, Any]()
+        try:
+            if self.importing.dry_run:
+                return await self.importing.attempt(ref, numbers)
+            return await self._one(ref, numbers)
+        except Exists as e:
+            return failed(str(ref), e, status="refused", numbers=numbers)
+        except FORESEEN as e:
+            return failed(str(ref), e, numbers=numbers)
+
+    async def _one(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
+        for race in range(1, RACES_MAX + 1):
+            await self.importing.patience.repeat(str(ref), self.record.check_open)
+            if await self._is_closed(ref.name):
+                # most of a second run: only looked at, so nobody need be kept away
+                looked = await replace(self.importing, dry_run=True).attempt(ref, numbers)
+                if not looked.status.startswith("would be"):
+                    return looked
+            async with self.claims.held(ref.name):
+                try:
+                    return await self.importing.attempt(ref, numbers)
+                except Raced:
+                    if race == RACES_MAX:
+                        raise
+        raise AssertionError("the last race is returned or raised")
+
+    async def _is_closed(self, name: CursorName) -> bool:
+        footer = await footer_of(self.importing.ports, name)
+        return footer is not None and footer.state is FooterState.CLOSED
+
+
+def named(settings: Settings, run: str) -> Settings:
+    """So that footers tell which run made them: host+run/pid/import-pulsar/nonce."""
+    return structs.replace(settings, name=f"{settings.name or socket.gethostname()}{MARK}{run}")
+
+
+def is_nobodys(footer: Footer, settings: Settings) -> bool:
+    """Whether an open footer is what a dead import left, as who holds the cursor's claim may judge: one of ours holds the claim as long as
+    it lives, or has lost it and is deposed. Of the command's own imports, which know no claims, their process decides."""
+    if footer.state is not FooterState.OPEN or not is_made_by(footer, KIND):
+        return False
+    host = footer.writer.rsplit("/", 3)[0]
+    return MARK in host or is_left_over(footer, KIND, settings)

@@ -1,0 +1,160 @@
+"""The record of a run: one znode that says which run it is, and whether it is still to be done.
+
+OPEN -> DONE | ABORTED, each by compare-and-set; what is decided stays. The driver creates it before the first task; a second run with the
+same id continues it if it is about the same, and is refused if not; tasks ask it before each cursor. It counts and explains, it does not
+decide what is true of a cursor: footers do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
+from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+
+FORMAT: Final = 1
+TRIES_MAX: Final = 20
+ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class State(StrEnum):
+    """Of a run."""
+
+    OPEN = "OPEN"
+    DONE = "DONE"
+    ABORTED = "ABORTED"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module. `about`: what makes it this run and no other. `counts`: of the newest run that ended, cursors by status.
+    `skipped`: paths that were no cursors. Times in milliseconds since 1970."""
+
+    id: str
+    kind: str
+    about: dict[str, str]
+    state: State = State.OPEN
+    runs: int = 1
+    created_ms: int = 0
+    decided_ms: int = 0
+    counts: dict[str, int] = {}
+    skipped: int = 0
+    format: int = FORMAT
+
+
+def folder_of(root: str, kind: str) -> str:
+    """Beside the footers: `/cursorkeeper/cursors` has its imports in `/cursorkeeper/imports`."""
+    return f"{root.rpartition('/')[0]}/{kind}s"
+
+
+def id_of(kind: str, about: Mapping[str, str]) -> str:
+    """An id for a run that was given none: the same for the same run."""
+    text = msgspec.json.encode([kind, sorted(about.items())])
+    return f"{kind}-{hashlib.blake2b(text, digest_size=6).hexdigest()}"
+
+
+def checked_id(given: str) -> str:
+    """Raises CommandError."""
+    if not ID.fullmatch(given):
+        remedy = "use letters, digits, dots, dashes and underscores, at most 64"
+        raise CommandError(f"id {given!r} cannot be the name of a run", remedy, USAGE)
+    return given
+
+
+class RunRecord:
+    """One run's znode; also what a task asks."""
+
+    def __init__(self, zookeeper: ZooKeeper, folder: str, id: str) -> None:
+        self._zk, self.path, self.id = zookeeper, f"{folder}/{id}", id
+
+    async def begin(self, kind: str, about: Mapping[str, str]) -> Record:
+        """The record as it is now: new, or that of an earlier run. Raises CommandError: it is about something else, or was aborted."""
+        fresh = Record(id=self.id, kind=kind, about=dict(about), created_ms=_now_ms())
+        for _ in range(TRIES_MAX):
+            found = await self._look()
+            try:
+                if found is None:
+                    await self._zk.ensure_path(self.path.rpartition("/")[0])
+                    await self._zk.create(self.path, msgspec.json.encode(fresh))
+                    return fresh
+                record, version = found
+                self._check(record, fresh)
+                if record.state is State.DONE:
+                    return record
+                again = msgspec.structs.replace(record, runs=record.runs + 1)
+                await self._zk.set(self.path, msgspec.json.encode(again), version)
+                return again
+            except (zk.NodeExists, zk.BadVersion, zk.NoNode, zk.Disconnected, zk.SessionExpired):
+                continue  # what is there is read again: another driver was quicker, or the answer was lost
+        raise self._undecided()
+
+    async def decide(self, state: State, counts: Mapping[str, int] | None = None, skipped: int = 0) -> Record:
+        """OPEN -> `state`, or what was decided before. OPEN: only the counts are kept. Raises CommandError."""
+        for _ in range(TRIES_MAX):
+            found = await self._look()
+            if found is None:
+                raise CommandError(f"there is no run {self.id} at {self.path}", "look at the id; a run tells it when it begins", NO)
+            record, version = found
+            if record.state is not State.OPEN:
+                return record
+            decided = msgspec.structs.replace(
+                record, state=state, decided_ms=_now_ms(), counts=dict(counts or record.counts), skipped=skipped or record.skipped
+            )
+            try:
+                await self._zk.set(self.path, msgspec.json.encode(decided), version)
+                return decided
+            except (zk.BadVersion, zk.NoNode, zk.Disconnected, zk.SessionExpired):
+                continue
+        raise self._undecided()
+
+    async def check_open(self) -> None:
+        """Before a task begins a cursor. Raises CommandError, ZooKeeperError."""
+        found = await self._look()
+        if found is None:
+            raise CommandError(f"the record of this run ({self.path}) is gone", "find out who deleted it, and run it again", NO)
+        if found[0].state is not State.OPEN:
+            raise CommandError(f"run {self.id} is {found[0].state}: nothing more is begun", "this attempt is late; it has done no harm", NO)
+
+    async def _look(self) -> tuple[Record, int] | None:
+        try:
+            node = await self._zk.get(self.path)
+        except zk.NoNode:
+            return None
+        try:
+            record = msgspec.json.decode(node.data, type=Record)
+        except (msgspec.DecodeError, msgspec.ValidationError) as e:
+            raise CommandError(f"{self.path} is not the record of a run: {e}", "look at it; give another --id", NO) from None
+        if record.format > FORMAT:
+            raise CommandError(f"{self.path} was written by a newer release", "upgrade this program, or give another --id", NO)
+        return record, node.version
+
+    def _check(self, found: Record, wanted: Record) -> None:
+        differ = [
+            f"{key} is {found.about.get(key, '')!r} there and {wanted.about.get(key, '')!r} now"
+            for key in sorted(found.about.keys() | wanted.about.keys())
+            if found.about.get(key) != wanted.about.get(key)
+        ]
+        if found.kind != wanted.kind:
+            differ.append(f"it is an {found.kind}")
+        if differ:
+            raise CommandError(f"run {self.id} is another one: {'; '.join(differ)}", "give another --id", USAGE)
+        if found.state is State.ABORTED:
+            raise CommandError(f"run {self.id} was aborted", "give another --id: what it has done is left alone where it is the same", NO)
+
+    def _undecided(self) -> CommandError:
+        return CommandError(f"{self.path} was not decided in {TRIES_MAX} tries", "look at ZooKeeper, and run it again", AWAY)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """For the report."""
+    return {"id": record.id, "state": str(record.state), "runs": record.runs, "createdMs": record.created_ms}

@@ -1,0 +1,140 @@
+"""What one task does: the systems are opened, the task's cursors worked on, a bounded number at once, and each becomes a row.
+
+Owns the event loop of a task and the rows. A cursor that goes wrong in a foreseen way is a row; a system that does not answer at the start,
+or a bug, ends the attempt, and Spark tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from cursorkeeper.cli import connect, migrating
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.migrating import Outcome
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
+from cursorkeeper.settings import Settings
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+
+from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.transforms.migration import OUTCOMES
+
+One = Callable[[PulsarCursorRef], Awaitable[Outcome]]
+"""Works on one cursor; never raises for what is wrong with it."""
+JOBS: Final = 8
+
+
+class Work(Protocol):
+    """What is done with each cursor. Pickled to the tasks: settings, and no connection."""
+
+    @property
+    def jobs(self) -> int:
+        """Cursors at once."""
+        ...
+
+    def opened(self, who: str) -> AbstractAsyncContextManager[One]:
+        """In a task; `who` is the attempt, for people. Raises CommandError if a system does not answer."""
+        ...
+
+
+class Between(Protocol):
+    """What stands between tasks and their systems: nothing, but in tests of faults."""
+
+    def zookeeper(self, port: ZooKeeper) -> ZooKeeper: ...
+
+    def ledgers(self, port: LedgerStore) -> LedgerStore: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The systems of a task. `pulsar`: the same settings, pointed at Pulsar's metadata store and password."""
+
+    settings: Settings
+    pulsar: Settings
+    between: Between | None = None
+
+    @asynccontextmanager
+    async def opened(self, role: str, pulsar_role: str) -> AsyncIterator[tuple[Ports, PulsarPorts]]:
+        """Roles of the gateway: reader or writer. Raises CommandError."""
+        async with AsyncExitStack() as stack:
+            ports = await stack.enter_async_context(connect.ports(self.settings, role))
+            own = role != pulsar_role
+            theirs = await stack.enter_async_context(migrating.pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own))
+            if self.between is not None:
+                zookeeper, ledgers = self.between.zookeeper(ports.zookeeper), self.between.ledgers(ports.ledgers)
+                ports = Ports(zookeeper, ledgers, connect.footer_store(zookeeper, self.settings))
+                theirs = PulsarPorts(self.between.zookeeper(theirs.zookeeper), self.between.ledgers(theirs.ledgers))
+            yield ports, theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """As `mapInArrow` calls it: batches of (topic, subscription) in, rows of `OUTCOMES` out."""
+
+    work: Work
+    run: str
+    """The run's id, for people."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        who = f"run {self.run}, {_attempt()}"
+        with asyncio.Runner() as runner:
+            opened = self.work.opened(who)
+            one = runner.run(opened.__aenter__())
+            try:
+                for batch in batches:
+                    refs = [PulsarCursorRef(row["topic"], row["subscription"]) for row in batch.to_pylist()]
+                    outcomes: list[Outcome] = []
+                    runner.run(_into(outcomes, each(refs, one, self.work.jobs)))
+                    yield pa.RecordBatch.from_pylist([row_of(*pair, who) for pair in zip(refs, outcomes, strict=True)], schema=OUTCOMES)
+            finally:
+                runner.run(opened.__aexit__(None, None, None))
+
+
+async def each(refs: Sequence[PulsarCursorRef], one: One, jobs: int) -> list[Outcome]:
+    """Every cursor once, though the plan may name it twice; outcomes in the plan's order."""
+    done: dict[PulsarCursorRef, Outcome] = {}
+    todo = iter(dict.fromkeys(refs))
+
+    async def worker() -> None:
+        for ref in todo:
+            done[ref] = await one(ref)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(jobs):
+            group.create_task(worker())
+    return [done[ref] for ref in refs]
+
+
+async def _into(results: list[Outcome], work: Awaitable[list[Outcome]]) -> None:
+    """Not by a task's own result, which the runner prints when it puts Python's SIGINT handler back."""
+    results += await work
+
+
+def row_of(ref: PulsarCursorRef, outcome: Outcome, who: str = "") -> dict[str, Any]:
+    """A row of `OUTCOMES`."""
+    numbers, problem = outcome.numbers, outcome.problem
+    counts = {name: numbers.get(key) for name, key in (("epoch", "epoch"), ("acked_entries", "acked"), ("ranges", "ranges"))}
+    counts |= {"partial_batches": numbers.get("partialBatches"), "missing_entries": numbers.get("missing")}
+    return {
+        "cursor_key": cursor_key(CursorName(*ref)), "cursor": str(ref), "status": outcome.status, "ok": outcome.ok,
+        **counts, "extra_entries": numbers.get("extra"), "seconds": numbers.get("seconds"),
+        "problem": problem.message if problem else None, "remedy": problem.remedy if problem else None,
+        "notes": "\n".join(outcome.notes) or None, "attempt": who,
+    }  # fmt: skip
+
+
+def _attempt() -> str:
+    """Which attempt at which task this is; outside of Spark, which process."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    task = f"stage {context.stageId()} task {context.partitionId()} attempt {context.attemptNumber()}" if context else "no task"
+    return f"{task} on {socket.gethostname()}/{os.getpid()}"

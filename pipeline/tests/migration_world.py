@@ -1,0 +1,309 @@
+"""Pulsar's cursors and ours on the real stack, for imports and exports; attempts that die, stand still, or are late.
+
+Pulsar's side has a chroot of its own for each test. Its message ledgers exist only in the topics' znodes, under numbers that no real ledger
+has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cursorkeeper.cli import connect, export
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.migrating import Outcome
+from cursorkeeper.cli.output import Bar
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import PartialKey, Stamp
+from cursorkeeper.format.pulsar import cursor_info, ledger_info, position_info
+from cursorkeeper.format.pulsar.states import to_ack_state
+from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
+from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.writing import custom_metadata
+from cursorkeeper.runtime import gc
+from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.runtime.ledgers import APPLICATION
+from cursorkeeper.settings import Settings
+from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
+from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper_pipeline.sinks.importing import ImportWork
+from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
+from cursorkeeper_pipeline.sinks.tasks import Between, Places
+from cursorkeeper_pipeline.source.options import Options
+from msgspec import structs
+from pyroaring import BitMap
+
+from daemon.tests.support.world import SilentTelemetry, Source, acks
+
+FIRST, SECOND, LAST = 9_000_000_007, 9_000_000_009, 9_000_000_012
+LAYOUT = (LedgerInfo(FIRST, 100), LedgerInfo(SECOND, 50), LedgerInfo(LAST))
+RUN = "test-run"
+MUTATIONS = frozenset({"create", "set", "delete", "append", "close_ledger", "fence"})
+
+
+def state(mark_delete: int = 3, seed: int = 0) -> PositionInfo:
+    """Some acked entries of `LAYOUT`, partly acked batches, properties."""
+    rng = random.Random(seed)
+    acked = {FIRST: BitMap(rng.sample(range(25, 100), 30)), SECOND: BitMap([0, 1, 2, 49]), LAST: BitMap([5, 700])}
+    batches = {PartialKey(FIRST, 24): BitMap([0, 2, 63, 64]), PartialKey(LAST, 9): BitMap([1])}
+    return PositionInfo(Position(FIRST, mark_delete), acked, batches, {"dedup": -7}, form=Form.LONG_ARRAY)
+
+
+def ref_of(number: int) -> PulsarCursorRef:
+    return PulsarCursorRef(f"persistent://acme/shop/topic-{number % 3}", f"sub {number}")
+
+
+@dataclass
+class MigrationWorld:
+    """See the module. `settings` are ours, `pulsar` Pulsar's."""
+
+    settings: Settings
+    pulsar: Settings
+    ports: Ports
+    theirs: PulsarPorts
+    keepers: list[Keeper] = field(default_factory=list)
+
+    @property
+    def places(self) -> Places:
+        return Places(self.settings, self.pulsar)
+
+    def options(self, **more: str) -> Options:
+        """As the jobs take them."""
+        given = {"zookeeper": self.settings.zookeeper, "gateway": self.settings.gateway, "root": self.settings.root}
+        return Options.parse({**given, "pulsarZookeeper": self.pulsar.zookeeper, "table": "pulsar_cursors", **more})
+
+    # ---- Pulsar's side
+
+    async def put(self, path: str, data: bytes) -> None:
+        keeper = self.theirs.zookeeper
+        await keeper.ensure_path(path)
+        await keeper.set(path, data, (await keeper.get(path)).version)
+
+    async def cursors(self, numbers: Iterable[int], *, form: str = "") -> list[PulsarCursorRef]:
+        """In a znode, in a closed ledger and in an open one, in turn, or all in one `form`."""
+        made = [ref_of(number) for number in numbers]
+        for number, ref in zip(numbers, made, strict=True):
+            await self.cursor(ref, state(seed=number), form or ("znode", "closed", "open")[number % 3])
+        return made
+
+    async def cursor(self, ref: PulsarCursorRef, info: PositionInfo, form: str) -> None:
+        await self.put(ref.topic_path, ledger_info.encode(ManagedLedgerInfo(LAYOUT)))
+        if form == "znode":
+            inline = ManagedCursorInfo(
+                -1, info.mark_delete, info.acked, info.batches, info.properties, {"made by": "pulsar"}, last_active_ms=1
+            )
+            await self.put(ref.path, cursor_info.encode(inline))
+            return
+        ledgers = self.theirs.ledgers
+        ledger = await ledgers.create(LedgerSpec(2, 2, 2), custom_metadata(ref))
+        await ledgers.append(ledger, 0, position_info.encode(info, Form.LONG_ARRAY))
+        if form == "closed":
+            await ledgers.close_ledger(ledger)
+        znode = ManagedCursorInfo(ledger, Position(FIRST, -1), cursor_properties={"made by": "pulsar"}, last_active_ms=1)
+        await self.put(ref.path, cursor_info.encode(znode))
+
+    # ---- ours
+
+    async def source(self, ref: PulsarCursorRef) -> Source:
+        """A daemon has it open."""
+        keeper = Keeper(
+            self.ports.ledgers, self.ports.zookeeper, SilentTelemetry(), limits=self.settings.limits, policy=self.settings.policy,
+            identity="daemon/1", root=self.settings.root,
+        )  # fmt: skip
+        await keeper.start()
+        self.keepers.append(keeper)
+        source = Source(keeper, ref.name)
+        await source.open()
+        return source
+
+    async def acked(self, ref: PulsarCursorRef, entry: int) -> Source:
+        """A daemon has it open, and has confirmed one more ack, of `LAST`."""
+        source = await self.source(ref)
+        source.ack(acks(LAST, entry))
+        await source.durable()
+        return source
+
+    async def footer(self, ref: PulsarCursorRef) -> Footer | None:
+        """The committed one."""
+        await self.ports.zookeeper.sync(ref.name.path(self.settings.root))
+        found = (await self.ports.footers.read_many([ref.name]))[0]
+        assert found is None or isinstance(found, Footer)
+        return found
+
+    async def state(self, ref: PulsarCursorRef) -> AckState:
+        """Ours."""
+        _, answer, _ = await export.read_state(self.ports, ref.name, Bar("reading"))
+        return answer.state
+
+    async def differs(self, ref: PulsarCursorRef) -> str:
+        """What ours and Pulsar's do not have in common; empty: nothing."""
+        theirs = await read_cursor(self.theirs, ref)
+        wanted = to_ack_state(theirs.state, theirs.layout, stamp=Stamp(0, 0), cursor_properties=theirs.cursor_properties)
+        return str(difference(wanted, await self.state(ref)) or "")
+
+    async def are_whole(self, refs: Iterable[PulsarCursorRef]) -> None:
+        """Every cursor is there once, closed, the same as Pulsar's; after garbage collection no ledger is left that no footer names."""
+        named: set[int] = set()
+        for ref in refs:
+            footer = await self.footer(ref)
+            assert footer is not None and footer.state == "closed", (ref, footer)
+            assert await self.differs(ref) == "", ref
+            named |= footer.named_ledgers()
+        await gc.collect(self.ports.ledgers, self.ports.footers)
+        deployment = await self.ports.footers.known_deployment()
+        found = [i async for i in self.ports.ledgers.list({"application": APPLICATION}) if gc.owner_of(i.custom_metadata, deployment)]
+        assert {info.ledger for info in found} == named
+
+    # ---- attempts
+
+    async def begun(self, run: str = RUN, kind: str = "import") -> None:
+        """The record of a run."""
+        await self.record(run, kind).begin(kind, {})
+
+    def record(self, run: str = RUN, kind: str = "import") -> RunRecord:
+        return RunRecord(self.ports.zookeeper, folder_of(self.settings.root, kind), run)
+
+    async def imported(self, ref: PulsarCursorRef, between: Between | None = None, host: str = "", **more: Any) -> Outcome:
+        """An attempt of its own, with sessions of its own, on a host of its own if one is named."""
+        settings = structs.replace(self.settings, name=host) if host else self.settings
+        work = ImportWork(Places(settings, self.pulsar, between), RUN, **{"claim_wait_s": 30.0, **more})
+        async with work.opened("test") as one:
+            return await one(ref)
+
+
+@asynccontextmanager
+async def migration_world(stack: Standalone, root: str, **changes: Any) -> AsyncIterator[MigrationWorld]:
+    """Nothing of ours fits the footer, so that there are ledgers to lose, unless `changes` say otherwise."""
+    given = {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": root, "inline_state_max_bytes": 0, "flush_interval_ms": 5}
+    settings = Settings(**{**given, **changes})
+    pulsar = structs.replace(settings, zookeeper=f"{stack.zookeeper}{root.rpartition('/')[0]}-pulsar")
+    async with connect.ports(settings, "writer") as ports, connect.zookeeper(pulsar) as zookeeper:
+        await zookeeper.ensure_path("/managed-ledgers")
+        world = MigrationWorld(settings, pulsar, ports, PulsarPorts(zookeeper, ports.ledgers))
+        try:
+            yield world
+        finally:
+            for keeper in world.keepers:
+                keeper.abandon()
+
+
+# ---- what stands between an attempt and its systems
+
+
+class Died(BaseException):
+    """The attempt is no more."""
+
+
+class Stepping:
+    """A port that tells of every change it has made: a step."""
+
+    def __init__(self, port: Any, before: Callable[[], None], after: Callable[[str], Awaitable[None]]) -> None:
+        self._port, self._before, self._after = port, before, after
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        if name not in MUTATIONS:
+            return found
+
+        async def stepped(*arguments: Any, **named: Any) -> Any:
+            result = await found(*arguments, **named)
+            await self._after(name)
+            return result
+
+        def step(*arguments: Any, **named: Any) -> Any:
+            self._before()
+            return asyncio.ensure_future(stepped(*arguments, **named)) if name == "append" else stepped(*arguments, **named)
+
+        return step
+
+
+@dataclass
+class StopsAt:
+    """After its `step`th change the attempt stands still (`reached` is set) until `go`; if it is `dead`, it changes nothing any more."""
+
+    step: int
+    dead: bool = False
+    steps: list[str] = field(default_factory=list)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def _before(self) -> None:
+        if self.dead and self.reached.is_set():
+            raise Died
+
+    async def _after(self, name: str) -> None:
+        self.steps.append(name)
+        if len(self.steps) == self.step:
+            self.reached.set()
+        if self.reached.is_set():
+            await self.go.wait()
+            self._before()
+
+    def zookeeper(self, port: ZooKeeper) -> ZooKeeper:
+        return Stepping(port, self._before, self._after)  # type: ignore[return-value]
+
+    def ledgers(self, port: LedgerStore) -> LedgerStore:
+        return Stepping(port, self._before, self._after)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Exits:
+    """In a task: the process ends, as with kill -9, after a change: each attempt of a task after another one, `deaths` times in all.
+
+    `folder`: where it is kept which deaths were died, over processes.
+    """
+
+    folder: str
+    deaths: int = 2
+    stride: int = 5
+
+    def _count(self) -> Callable[[str], Awaitable[None]]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        task = context.partitionId()
+        died = len(list(Path(self.folder).glob(f"{task}-*")))
+        at, seen = 1 + task + died * self.stride, 0
+
+        async def after(_name: str) -> None:
+            nonlocal seen
+            seen += 1
+            if died < self.deaths and seen == at:
+                Path(self.folder, f"{task}-{died}").touch()  # noqa: ASYNC240 - these are its last words
+                os._exit(9)
+
+        return after
+
+    def zookeeper(self, port: ZooKeeper) -> ZooKeeper:
+        return Stepping(port, lambda: None, self._count())  # type: ignore[return-value]
+
+    def ledgers(self, port: LedgerStore) -> LedgerStore:
+        return Stepping(port, lambda: None, self._count())  # type: ignore[return-value]
+
+
+async def dies(work: Awaitable[Outcome], at: StopsAt) -> bool:
+    """Runs an attempt until it dies; whether it did."""
+    attempt = asyncio.ensure_future(work)
+    reached = asyncio.ensure_future(at.reached.wait())
+    await asyncio.wait({attempt, reached}, return_when=asyncio.FIRST_COMPLETED)
+    reached.cancel()
+    if not at.reached.is_set():
+        await attempt
+        return False
+    at.go.set()
+    attempt.cancel()
+    with suppress(asyncio.CancelledError, Died, BaseExceptionGroup):
+        await attempt
+    return True
