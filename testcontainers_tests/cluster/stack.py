@@ -148,21 +148,20 @@ class ContainerStack:
     # --- life ---
 
     async def start(self) -> None:
-        """Everything, in order; each is ready before what needs it is started."""
-        await self._start(self.zookeepers)
-        if self.bookies:
-            await self._init_cluster()
-        await self._start(self.bookies)
-        await self._start(self.gateways)
+        """Everything. What waits for another by itself is started beside it, so that not every start waits for the one before."""
+        init = [self._init_cluster()] if self.bookies else []
+        await asyncio.gather(self._start(self.zookeepers), *init)
+        await asyncio.gather(self._start(self.bookies), self._start(self.gateways))
         await self._start(self.daemons)
 
     async def _init_cluster(self) -> None:
-        init = Node("init-cluster", self.images.node, ["init-cluster", "--metadata-service-uri", self.uri], self.network, env=QUICK_JVM)
+        command = ["init-cluster", "--metadata-service-uri", self.uri, "--wait-s", "60"]
+        init = Node("init-cluster", self.images.node, command, self.network, env=QUICK_JVM)
         try:
             await asyncio.to_thread(init.start)
-            assert init.docker.wait(timeout=60)["StatusCode"] == 0, init.log_tail()
+            assert (await asyncio.to_thread(init.docker.wait, timeout=70))["StatusCode"] == 0, init.log_tail()
         finally:
-            init.remove()
+            await asyncio.to_thread(init.remove)
 
     async def add(self, node: Node) -> None:
         """One node more, started and ready; removed with the stack."""
