@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import random
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cursorkeeper.cli.problems import AWAY, CommandError, explain
+from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.limits import Limits
@@ -23,11 +25,11 @@ from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
 from cursorkeeper_pipeline.source.side_by_side import telling
-from cursorkeeper_pipeline.source.state_plan import Item, StatesPart, packed
+from cursorkeeper_pipeline.source.state_plan import Item, StatesPart
 from cursorkeeper_pipeline.source.state_reader import StateReader
 
-from daemon.tests.cli.conftest import NO_INLINE, CliWorld
-from daemon.tests.support.world import NAME, acks, partial, ranges
+from daemon.tests.cli.conftest import EAGER, NO_INLINE, CliWorld
+from daemon.tests.support.world import NAME, Source, acks, partial, ranges, small
 
 TABLES = {"holes": states.Holes, "hole_stats": states.HoleStats, "batch_partials": states.BatchPartials}
 GIVEN = {"zookeeper": "127.0.0.1:2181", "gateway": "127.0.0.1:7651", "waitS": "0.3"}
@@ -47,7 +49,12 @@ class MemorySystems:
 
 
 async def planned(world: CliWorld, options: Options) -> list[StatesPart]:
-    return state_plan.plan([item for one in await footers(world, options) if (item := state_plan.item_of(one)) is not None], options)
+    """As `plan` does, with a loop of our own."""
+    found = await footers(world, options)
+    large = [one for one in found if state_plan.is_large(one, options)]
+    items = [item for one in found if one not in large and (item := state_plan.item_of(one)) is not None]
+    items += [item async for item in states._cut(MemorySystems(world), options, large)]  # type: ignore[arg-type]
+    return state_plan.plan(items, options)
 
 
 async def footers(world: CliWorld, options: Options) -> list[Found]:
@@ -208,7 +215,7 @@ async def test_a_footer_that_moved_on_is_read_again(world: CliWorld) -> None:
     assert isinstance(before.footer, Footer)
     assert not before.footer.named_ledgers() & world.bookkeeper.ledgers.keys(), "its owner deleted them"
     systems = MemorySystems(world)
-    outcome = await StateReader(Reader(await systems.zookeeper(), options), await systems.ledgers(), options).read(before)
+    outcome = await StateReader(Reader(await systems.zookeeper(), options), await systems.ledgers(), options).read(NAME, before)
     assert outcome is not None and outcome.state is not None and outcome.status == "OK"
     assert outcome.footer_version > before.stat.version and list(outcome.state.ledgers[7].holes) == [0, 4]
 
@@ -231,6 +238,124 @@ async def test_a_system_that_is_away_ends_the_task(world: CliWorld) -> None:
     assert told.value.problem.exit_code == AWAY and told.value.problem.remedy
 
 
+# ---- a cursor in pieces
+
+
+SMALL_SEGMENTS = small(EAGER, max_entry_bytes=17_000, mark_delete_properties_bytes_max=2_000, cursor_properties_bytes_max=1_000)
+CUT = {"splitBytes": "600"}
+
+
+async def large(world: CliWorld, *, close: bool = True, name: CursorName = NAME) -> Source:
+    """A snapshot of some twenty segments in three ledgers, with deltas between and behind them, and partly acked batches."""
+    world.limits = SMALL_SEGMENTS
+    source = await world.source(name)
+    rng = random.Random(4)
+    for at in range(12):
+        for ledger in (7, 8, 11):
+            first = rng.randrange(400_000)
+            source.ack(ranges(ledger, *((first + 500 * n, first + 500 * n + rng.randrange(400)) for n in range(40))))
+            source.ack(partial(ledger, rng.randrange(400_000), 10, {3}))
+        await source.durable()
+        if at < 11:
+            await no_snapshot(source)
+    if close:
+        await world.close(source)
+    return source
+
+
+async def no_snapshot(source: Source) -> None:
+    async with asyncio.timeout(20):
+        while source.machine.snapshot is not None:  # noqa: ASYNC110 - a machine tells its listener nothing of snapshots
+            await asyncio.sleep(0.01)
+
+
+def merged(found: list[dict[str, Any]]) -> list[tuple[int, ...]]:
+    """Ranges in order; those that a cut made two are one again."""
+    out: list[tuple[int, ...]] = []
+    for key, ledger, first, last in sorted(tuple(row.values()) for row in found):
+        if out and out[-1][:2] == (key, ledger) and out[-1][3] + 1 == first:
+            out[-1] = (*out[-1][:3], last)
+        else:
+            out.append((key, ledger, first, last))
+    return out
+
+
+async def items_of(world: CliWorld) -> list[Item]:
+    """By the number of the piece."""
+    items = [item for part in await planned(world, Options.parse({**GIVEN, "table": "holes", **CUT})) for item in part.items]
+    return sorted(items, key=lambda item: item.piece.part_no if item.piece else 0)
+
+
+@pytest.mark.parametrize("close", [True, False])
+async def test_pieces_together_are_the_whole(world: CliWorld, close: bool) -> None:
+    await large(world, close=close)
+    whole = await stats(world)
+    pieces = sorted(await rows(world, "hole_stats", **CUT), key=lambda row: row["part_no"])
+    assert len(pieces) == pieces[0]["parts"] >= 4 and [row["part_no"] for row in pieces] == list(range(len(pieces)))
+    for column in ("hole_entries", "span_entries", "acked_entries", "data_ledgers", "partial_batches"):
+        assert sum(row[column] for row in pieces) == whole[column], column
+    assert whole["hole_entries"] > 100_000 and whole["partial_batches"] > 10
+    assert {row["status"] for row in pieces} == {whole["status"]} and max(row["longest_run"] for row in pieces) <= whole["longest_run"]
+    assert merged(await rows(world, "holes", **CUT)) == merged(await rows(world, "holes"))
+    assert sorted(map(str, await rows(world, "batch_partials", **CUT))) == sorted(map(str, await rows(world, "batch_partials")))
+    if close:
+        assert max(row["stored_bytes"] for row in pieces) < 0.6 * whole["stored_bytes"], "a piece reads its own segments"
+
+
+async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world: CliWorld) -> None:
+    source = await large(world)
+    items = await items_of(world)
+    source = await world.source()
+    source.ack(ranges(7, (0, 300_000)))
+    await source.durable()
+    await no_snapshot(source)
+    await world.close(source)
+    now = await items_of(world)
+    assert now[0].piece is not None and items[0].piece is not None
+    assert now[0].piece.window.snapshot != items[0].piece.window.snapshot, "another snapshot"
+    assert merged(await rows(world, "holes", [StatesPart((item,)) for item in items])) == merged(await rows(world, "holes"))
+
+
+async def test_a_reset_between_two_pieces_is_told(world: CliWorld) -> None:
+    await large(world)
+    first, *later = [StatesPart((item,)) for item in await items_of(world)]
+    assert [row["status"] for row in await rows(world, "hole_stats", [first])] == ["OK"]
+    source = await world.source()
+    source.send(ev.Reset(source.attach, 1, source.machine.generation, Position(7, -1)))
+    await source.told.until(lambda: bool(source.told.resets))
+    await world.close(source)
+    found = await rows(world, "hole_stats", later)
+    assert {(row["status"], row["error"]) for row in found} == {("MISSING", "was reset while it was read")} and len(found) == len(later)
+    assert await rows(world, "holes", later) == []
+    with pytest.raises(CommandError, match="was reset while it was read"):
+        await rows(world, "holes", later, mode="failfast")
+
+
+async def test_a_deletion_between_two_pieces_is_told(world: CliWorld) -> None:
+    await large(world)
+    parts = [StatesPart((item,)) for item in await items_of(world)]
+    session = (await world.ports()).zookeeper
+    await session.delete(NAME.path(), (await session.get(NAME.path())).version)
+    assert {(row["status"], row["error"]) for row in await rows(world, "hole_stats", parts)} == {
+        ("MISSING", "was deleted while it was read")
+    }
+
+
+async def test_a_damaged_segment_sends_its_own_piece_to_the_older_snapshot(world: CliWorld) -> None:
+    await large(world)
+    before = merged(await rows(world, "holes"))
+    base = (await world.footer()).base
+    assert isinstance(base, SnapshotBase)
+    items = await items_of(world)
+    assert items[-1].piece is not None
+    world.bookkeeper.damage(base.ledger, max(items[-1].piece.window.segments), Damage.FLIP)
+    assert merged(await rows(world, "holes", [StatesPart((item,)) for item in items])) == before
+    found = sorted(await rows(world, "hole_stats", [StatesPart((item,)) for item in items]), key=lambda row: row["part_no"])
+    assert [bool(row["error"]) for row in found] == [False] * (len(found) - 1) + [True]
+    world.bookkeeper.damage(base.ledger, base.last_entry, Damage.FLIP)
+    assert merged(await rows(world, "holes", **CUT)) == before, "it cannot be cut at what cannot be read"
+
+
 # ---- the plan
 
 
@@ -242,15 +367,18 @@ async def test_a_selection_is_planned_and_tombstones_are_not(world: CliWorld) ->
 
 
 def test_a_pareto_fleet_is_packed_evenly() -> None:
-    rng = random.Random(7)
-    items = [Item(f"t{at}", "s", int(20_000 * rng.paretovariate(1.2)), 0, rng.randrange(1 << 40)) for at in range(20_000)]
-    limit = sum(i.cost_bytes for i in items) // 40
-    items = [i for i in items if i.cost_bytes < limit]  # larger ones are split
-    parts = packed(items, 32)
+    """Mean 120 kB, the largest some hundred times as much: cut, then packed."""
+    rng, options = random.Random(7), Options.parse({**GIVEN, "table": "holes"})
+    items: list[Item] = []
+    for at in range(20_000):
+        bytes_ = int(20_000 * rng.paretovariate(1.1))
+        pieces = -(-bytes_ // options.split_bytes)
+        items += [Item(f"t{at}", "s", bytes_ // pieces, bytes_ // pieces, rng.randrange(1 << 40)) for _ in range(pieces)]
+    parts = [part.items for part in state_plan.plan(items, options)]
     loads = [sum(i.cost_bytes for i in part) for part in parts]
     assert sorted(i.topic for part in parts for i in part) == sorted(i.topic for i in items)
-    assert max(loads) <= 1.2 * sum(loads) / len(loads)
-    assert all(part == sorted(part, key=lambda i: i.ledger) for part in parts)
+    assert len(parts) > 10 and max(loads) <= 1.2 * sum(loads) / len(loads)
+    assert all([i.ledger for i in part] == sorted(i.ledger for i in part) for part in parts)
 
 
 def test_small_fleets_are_small_plans() -> None:

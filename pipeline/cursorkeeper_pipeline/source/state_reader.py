@@ -2,8 +2,9 @@
 
 Owns what a task makes of what it meets: damage, missing ledgers, footers that move on, systems that are away. Does not own the replay
 (`runtime.chain`) nor the rows (`states`). Invariants: nothing is fenced; a footer whose ledger is gone is read again before anything is
-called missing; damage is a value in permissive mode and an error that names cursor and remedy in failfast mode; every wait ends after
-`waitS`.
+called missing; a piece of a cursor that was cut is read at the footer that is there now: acks only grow within a generation, so it holds
+at least what was planned and is never wrong, while a reset or a deletion in between is `MISSING`; damage is a value in permissive mode and
+an error that names cursor and remedy in failfast mode; every wait ends after `waitS`.
 """
 
 from __future__ import annotations
@@ -21,15 +22,22 @@ from cursorkeeper.core.footer import Footer, InlineBase, PulsarBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.snapshot_plan import inline_bytes_max
 from cursorkeeper.core.state import AckState
+from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.shards import Found, Reader, is_tombstone
+from cursorkeeper_pipeline.source.state_plan import Piece
 
 FELL_BACK = "the newest snapshot is damaged, this is read from the one before it; `cursorkeeper verify` names the place"
-LOST = "find out who deleted it: `cursorkeeper inspect --no-records` shows what the footer needs, `cursorkeeper verify` what is left"
+GONE = -1
+"""The version of a footer that is not there."""
+LOST = (
+    "if it was reset or deleted, run it again; else find out who deleted it: `cursorkeeper inspect --no-records` shows what the footer "
+    "needs, `cursorkeeper verify` what is left"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,12 @@ class Outcome:
     error: str | None = None
     state: AckState | None = None
     stored_bytes: int = 0
+    piece: Piece | None = None
+
+    @property
+    def window(self) -> StateWindow:
+        """Where `state` counts."""
+        return WHOLE if self.piece is None else self.piece.window
 
 
 class StateReader:
@@ -52,29 +66,32 @@ class StateReader:
         self._footers, self._ledgers, self._options = footers, ledgers, options
         self._patience = Patience(options.wait_s)
 
-    async def read(self, found: Found) -> Outcome | None:
-        """None: the cursor was deleted meanwhile. Raises CommandError, MigrationError (a system is away); in failfast mode DamageError
+    async def read(self, name: CursorName, found: Found | None, piece: Piece | None = None) -> Outcome | None:
+        """None: the cursor was deleted meanwhile, and was to be read whole.
+
+        Raises CommandError, MigrationError (a system is away); in failfast mode DamageError
         and CommandError for what is a status else."""
-        now: Found | None = found
+        now = found
         for _ in range(reading.MOVED_MAX):
             if now is None or is_tombstone(now):
-                return None
+                return None if piece is None else self._lost(name, GONE, "was deleted while it was read", piece)
             if isinstance(now.footer, DamageError):
-                return self._damaged(now, now.footer)
+                return self._damaged(now, now.footer, piece)
+            if piece is not None and now.footer.generation != piece.generation:
+                return self._lost(name, now.stat.version, "was reset while it was read", piece)
             try:
-                return await self._replayed(now, now.footer)
+                return await self._replayed(now, now.footer, piece)
             except reading.Moved as e:
-                before, now = now.footer, await self._again(now.name)
+                before, now = now.footer, await self._again(name)
                 if now is not None and isinstance(now.footer, Footer) and now.footer.is_same_write(before):
-                    return self._lost(now, f"{e}, and the footer names it")
-        assert now is not None
-        return self._lost(now, "its footer changes faster than it can be read")
+                    return self._lost(name, now.stat.version, f"{e}, and the footer names it", piece)
+        return self._lost(name, now.stat.version if now else GONE, "its footer changes faster than it can be read", piece)
 
     async def _again(self, name: CursorName) -> Found | None:
         await self._footers.sync()
         return await self._footers.one(name)
 
-    async def _replayed(self, found: Found, footer: Footer) -> Outcome:
+    async def _replayed(self, found: Found, footer: Footer, piece: Piece | None) -> Outcome:
         """Raises Moved."""
         ends = await self._patience.repeat(str(found.name), lambda: reading.ends_of(self._ledgers, footer, unknown_only=True))
         try:
@@ -82,25 +99,26 @@ class StateReader:
         except CommandError as e:  # its end was just written, and nothing older is there
             if self._options.mode is Mode.FAILFAST:
                 raise
-            return Outcome(found.name, found.stat.version, schemas.AT_LEAST, str(e))
+            return Outcome(found.name, found.stat.version, schemas.AT_LEAST, str(e), piece=piece)
         read: list[int] = [_held_bytes(footer)]
-        answer = await reading.replay(self._ledgers, found.name, full, count=read.append, wait_s=self._options.wait_s)
+        window = WHOLE if piece is None else piece.window
+        answer = await reading.replay(self._ledgers, found.name, full, count=read.append, wait_s=self._options.wait_s, window=window)
         if isinstance(answer, ev.ChainDamaged):
-            return self._damaged(found, (TooNewError if answer.too_new else DamageError)(answer.reason))
+            return self._damaged(found, (TooNewError if answer.too_new else DamageError)(answer.reason), piece)
         status = schemas.AT_LEAST if reading.is_at_least(footer, ends) else schemas.OK
         error = FELL_BACK if answer.fell_back else None
-        return Outcome(found.name, found.stat.version, status, error, answer.state, sum(read))
+        return Outcome(found.name, found.stat.version, status, error, answer.state, sum(read), piece)
 
-    def _damaged(self, found: Found, error: DamageError) -> Outcome:
+    def _damaged(self, found: Found, error: DamageError, piece: Piece | None) -> Outcome:
         if self._options.mode is Mode.FAILFAST:
             raise type(error)(f"{found.name}: {error}")
         status = schemas.TOO_NEW if isinstance(error, TooNewError) else schemas.DAMAGED
-        return Outcome(found.name, found.stat.version, status, str(error))
+        return Outcome(found.name, found.stat.version, status, str(error), piece=piece)
 
-    def _lost(self, found: Found, why: str) -> Outcome:
+    def _lost(self, name: CursorName, version: int, why: str, piece: Piece | None) -> Outcome:
         if self._options.mode is Mode.FAILFAST:
-            raise CommandError(f"{found.name}: {why}", LOST, NO)
-        return Outcome(found.name, found.stat.version, schemas.MISSING, why)
+            raise CommandError(f"{name}: {why}", LOST, NO)
+        return Outcome(name, version, schemas.MISSING, why, piece=piece)
 
 
 def _held_bytes(footer: Footer) -> int:

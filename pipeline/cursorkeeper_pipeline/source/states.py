@@ -1,9 +1,14 @@
 """The tables `holes`, `hole_stats` and `batch_partials`: what the states of cursors hold, read from BookKeeper.
 
-Owns how states become rows. Does not own the plan (`state_plan`), the reading of one cursor (`state_reader`) or the columns (`decode`).
-Invariants: each cursor is read whole and at one footer, so its rows are of one state; a cursor that cannot be read is a row of `hole_stats`
-and none of the others (or the end of the job, where `mode` is failfast); a cursor that was deleted after the plan is no row; a task holds
-at most `IN_MEMORY` x `splitBytes` of stored states at a time, and batches of some 64 Ki rows.
+Owns how states become rows. Does not own the plan (`state_plan`, `splitting`), the reading of one cursor (`state_reader`) or the columns
+(`decode`). Invariants: each cursor is read at one footer, so its rows are of one state; a cursor that cannot be read is a row of
+`hole_stats` and none of the others (or the end of the job, where `mode` is failfast); a cursor that was deleted after the plan is no row;
+a task holds at most `IN_MEMORY` x `splitBytes` of stored states at a time, and batches of some 64 Ki rows.
+
+A cursor whose snapshot is larger than `splitBytes` is read in pieces by several tasks, each at the footer of its own moment. Acks only
+grow within a generation: every piece holds at least what was planned, and nothing that was not acked. If the cursor was reset or deleted
+between two pieces, the later ones are `MISSING`: what there is of it then is a part. Mark-delete of a later piece is a lower bound.
+
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.migration.patience import Patience
 
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import Batches, Column
@@ -23,7 +30,8 @@ from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import READ_BATCH, Found, Reader, decoded, read_footers
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
-from cursorkeeper_pipeline.source.state_plan import Item, StatesPart, item_of, plan
+from cursorkeeper_pipeline.source.splitting import Splitter
+from cursorkeeper_pipeline.source.state_plan import Item, StatesPart, is_large, item_of, pieces_of, plan
 from cursorkeeper_pipeline.source.state_reader import Budget, Outcome, StateReader
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
@@ -33,10 +41,10 @@ IN_MEMORY: Final = 4
 
 
 class Work(NamedTuple):
-    """A planned cursor, and its footer as the task found it."""
+    """A planned cursor, and its footer as the task found it; None: it has none any more."""
 
     item: Item
-    found: Found
+    found: Found | None
 
 
 Rows = Callable[[Outcome], Iterator[Sequence[Column]]]
@@ -45,7 +53,7 @@ Rows = Callable[[Outcome], Iterator[Sequence[Column]]]
 
 def _holes(outcome: Outcome) -> Iterator[Sequence[Column]]:
     if outcome.state is not None:
-        yield from hole_columns(cursor_key(outcome.name), extents(outcome.state))
+        yield from hole_columns(cursor_key(outcome.name), extents(outcome.state, outcome.window))
 
 
 def _partials(outcome: Outcome) -> Iterator[Sequence[Column]]:
@@ -57,10 +65,12 @@ def _stats(outcome: Outcome) -> Iterator[Sequence[Column]]:
     state = outcome.state
     found, mark_delete = Counts(), (0, -1)
     if state is not None:
-        found, mark_delete = counts(extents(state), sum(1 for _ in living_partials(state))), state.mark_delete
+        batches = sum(1 for _ in living_partials(state))
+        found, mark_delete = counts(extents(state, outcome.window), batches, cut=outcome.window.first), state.mark_delete
     ledger, entry = found.first_hole or (None, None)
+    part_no, parts = (0, 1) if outcome.piece is None else outcome.piece[:2]
     row = (
-        cursor_key(outcome.name), 0, 1, outcome.footer_version, *mark_delete,
+        cursor_key(outcome.name), part_no, parts, outcome.footer_version, *mark_delete,
         found.data_ledgers, found.span_entries, found.acked_entries, found.hole_entries, found.hole_runs, found.longest_run, ledger,
         entry, found.partial_batches, outcome.stored_bytes, time.time_ns() // 1000, outcome.status, outcome.error,
     )  # fmt: skip
@@ -75,7 +85,14 @@ class _States:
 
     def plan(self, options: Options) -> Sequence[Part]:
         with telling(), Systems(options) as systems:
-            return plan((item for found in read_footers(systems, options) if (item := item_of(found)) is not None), options)
+            whole: list[Item] = []
+            large: list[Found] = []
+            for found in read_footers(systems, options):
+                if is_large(found, options):
+                    large.append(found)
+                elif (item := item_of(found)) is not None:
+                    whole.append(item)
+            return plan([*whole, *systems.iterate(_cut(systems, options, large))], options)
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
         assert isinstance(part, StatesPart)
@@ -86,6 +103,25 @@ class _States:
             yield from batches.rest()
 
 
+async def _cut(systems: Systems, options: Options, large: Sequence[Found]) -> AsyncIterator[Item]:
+    """Asks for the gateway only if there is anything to cut."""
+    if not large:
+        return
+    splitter = Splitter(await systems.ledgers(), Patience(options.wait_s), options.split_bytes)
+
+    async def each() -> AsyncIterator[Found]:
+        for found in large:
+            yield found
+
+    async def pieces(found: Found) -> AsyncIterator[Item]:
+        assert isinstance(found.footer, Footer)
+        for item in pieces_of(found.name, found.footer, await splitter.windows(found.name, found.footer)):
+            yield item
+
+    async for item in side_by_side(each(), pieces):
+        yield item
+
+
 async def _read(systems: Systems, options: Options, part: StatesPart, rows: Rows) -> AsyncIterator[Sequence[Column]]:
     footers = Reader(await systems.zookeeper(), options)
     reader = StateReader(footers, await systems.ledgers(), options)
@@ -93,7 +129,7 @@ async def _read(systems: Systems, options: Options, part: StatesPart, rows: Rows
 
     async def one(work: Work) -> AsyncIterator[Sequence[Column]]:
         async with budget.of(work.item.stored_bytes):
-            outcome = await reader.read(work.found)
+            outcome = await reader.read(work.item.name, work.found, work.item.piece)
             if outcome is not None:
                 for columns in rows(outcome):
                     yield columns
@@ -103,14 +139,13 @@ async def _read(systems: Systems, options: Options, part: StatesPart, rows: Rows
 
 
 async def _work(footers: Reader, items: Sequence[Item]) -> AsyncIterator[Work]:
-    """With the footers as they are now; what has none any more is left out."""
+    """With the footers as they are now."""
     await footers.sync()
     for start in range(0, len(items), READ_BATCH):
         some = items[start : start + READ_BATCH]
         found = {name: decoded(name, node) for name, node in await footers.read(list({item.name for item in some}))}
         for item in some:
-            if item.name in found:
-                yield Work(item, found[item.name])
+            yield Work(item, found.get(item.name))
 
 
 class Holes(_States):
