@@ -352,8 +352,16 @@ async def test_a_damaged_segment_sends_its_own_piece_to_the_older_snapshot(world
     assert merged(await rows(world, "holes", [StatesPart((item,)) for item in items])) == before
     found = sorted(await rows(world, "hole_stats", [StatesPart((item,)) for item in items]), key=lambda row: row["part_no"])
     assert [bool(row["error"]) for row in found] == [False] * (len(found) - 1) + [True]
-    world.bookkeeper.damage(base.ledger, base.last_entry, Damage.FLIP)
-    assert merged(await rows(world, "holes", **CUT)) == before, "it cannot be cut at what cannot be read"
+
+
+async def test_a_snapshot_whose_end_is_damaged_is_cut_at_the_one_before_it(world: CliWorld) -> None:
+    await large(world)
+    before = merged(await rows(world, "holes"))
+    footer = await world.footer()
+    assert isinstance(footer.base, SnapshotBase) and footer.previous is not None
+    world.bookkeeper.damage(footer.base.ledger, footer.base.last_entry, Damage.FLIP)
+    assert merged(await rows(world, "holes", **CUT)) == before
+    assert {item.piece.window.snapshot[0] for item in await items_of(world) if item.piece} == {footer.previous.base.ledger}
 
 
 # ---- the plan
