@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from cursorkeeper_pipeline.decode.columns import Batches
 from cursorkeeper_pipeline.source import state_plan, states
 from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.pacing import BURST_S
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
 from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.state_plan import Item, StatesPart
@@ -236,6 +238,19 @@ async def test_a_system_that_is_away_ends_the_task(world: CliWorld) -> None:
     with pytest.raises(CommandError, match="BookKeeper") as told, telling():
         await rows(world, "hole_stats", parts)
     assert told.value.problem.exit_code == AWAY and told.value.problem.remedy
+
+
+async def test_a_read_rate_is_kept(world: CliWorld) -> None:
+    source = await world.source()
+    for at in range(40):
+        source.ack(acks(7, *random.Random(at).sample(range(1_000_000), 2_000)))
+        await source.durable()
+    await world.close(source)
+    stored = (await stats(world))["stored_bytes"]
+    rate = stored / (1 << 20) / 0.75
+    began = time.monotonic()
+    await stats(world, readRateMibS=str(rate))
+    assert time.monotonic() - began >= 0.75 - BURST_S - 0.05
 
 
 # ---- a cursor in pieces

@@ -28,6 +28,7 @@ from cursorkeeper_pipeline.decode.holes import Counts, counts, hole_columns
 from cursorkeeper_pipeline.decode.partials import living_partials, partial_columns
 from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.shards import READ_BATCH, Found, Reader, decoded, read_footers
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
 from cursorkeeper_pipeline.source.splitting import Splitter
@@ -124,7 +125,7 @@ async def _cut(systems: Systems, options: Options, large: Sequence[Found]) -> As
 
 async def _read(systems: Systems, options: Options, part: StatesPart, rows: Rows) -> AsyncIterator[Sequence[Column]]:
     footers = Reader(await systems.zookeeper(), options)
-    reader = StateReader(footers, await systems.ledgers(), options)
+    reader = StateReader(footers, paced(await systems.ledgers(), options.read_rate_mib_s), options)
     budget = Budget(IN_MEMORY * options.split_bytes)
 
     async def one(work: Work) -> AsyncIterator[Sequence[Column]]:
