@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,9 @@ from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader
 
 from pipeline.tests.real_cursors import EAGER, fleet, options_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.jvm
 NAMES = [CursorName(f"persistent://t/ns{at % 2}/topic-{at}", "sub") for at in range(12)]
@@ -62,6 +66,21 @@ def test_what_was_acked_is_told(stack: Standalone, root: str) -> None:
     inside = options_of(stack, root, "deltas", since=before, until=after)
     key = ("cursor_key", "bk_ledger", "bk_entry", "first_entry")
     assert sorted(rows(inside), key=lambda r: [r[k] for k in key]) == sorted(found, key=lambda r: [r[k] for k in key])
+
+
+def test_spark_reads_the_same(spark: SparkSession, stack: Standalone, root: str) -> None:
+    async def make() -> None:
+        async with fleet(stack, root) as made:
+            for name in NAMES[:5]:
+                await made.closed(name, rounds=2)
+
+    asyncio.run(make())
+    options = options_of(stack, root, "deltas", tasks="2")
+    frame = spark.read.format("cursorkeeper").options(**options.as_text()).load()
+    read = frame.where("kind = 'ack'").selectExpr("count(*)", "count(distinct cursor_key)", "sum(last_entry - first_entry + 1)", "max(at)")
+    assert frame.rdd.getNumPartitions() == 2 and read.first()[:] == (200, 5, 200, None)
+    empty = spark.read.format("cursorkeeper").options(**options_of(stack, "/nobody/cursors", "deltas").as_text()).load()
+    assert empty.count() == 0
 
 
 def test_damage_is_a_row_or_the_end(stack: Standalone, root: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -27,6 +27,9 @@ from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import SPAN_TOPICS, PulsarCursors, Span, SpansPart, backlog, packed, spans_of
 from pyroaring import BitMap
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 LAYOUT = (LedgerInfo(7, 100), LedgerInfo(9, 50), LedgerInfo(12))
@@ -129,7 +132,7 @@ STATE = PositionInfo(Position(7, 9), {7: BitMap([11, 12, 20]), 9: BitMap([0])}, 
 
 
 @pytest.mark.jvm
-def test_what_is_told(stack: Standalone, root: str) -> None:
+def test_what_is_told(spark: SparkSession, stack: Standalone, root: str) -> None:
     chroot = f"{root}/pulsar"
 
     async def make(cluster: Cluster) -> tuple[int, dict[str, dict]]:
@@ -174,6 +177,12 @@ def test_what_is_told(stack: Standalone, root: str) -> None:
     assert set(rows(options_of(stack, chroot, topic=a("forms")))) == {c for c in found if "/forms-" in c}
     assert len(rows(options_of(stack, chroot, topic=a("forms"), subscription="znode"))) == 1
     assert rows(options_of(stack, chroot, namespace="t/other")) == {}
+    frame = spark.read.format("cursorkeeper").options(**options_of(stack, chroot).as_text()).load()
+    assert {row["status"]: row["count"] for row in frame.groupBy("status").count().collect()} == {
+        "OK": len(found) - 3,
+        "DAMAGED": 2,
+        "MISSING": 1,
+    }
     with pytest.raises(CommandError, match=r"bad\|.*What to do: "):
         rows(options_of(stack, chroot, mode="failfast"))
     with pytest.raises(CommandError, match=r"/managed-ledgers: there is no such node.*What to do: "):

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter, arg, read
-from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,42 +32,33 @@ UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """See the fields."""
+    """Checked when they are made. Raises ValueError."""
 
     grace: str = arg("1h", "Garbage that is younger is no finding: 90s, 30m, 1h, 2d.", metavar="TIME")
     settle: str = arg("10s", "Least time between the two looks at garbage: as long as a deletion may take.", metavar="TIME")
     unchecked_max: int = arg(0, "More cursors than this that changed too fast to be read are a failure.", metavar="N")
 
-
-@dataclass(frozen=True, slots=True)
-class Ages:
-    """`Arguments`, checked. `before`: what was created earlier may be an orphan."""
-
-    before: datetime
-    settle_s: float
-
-    @classmethod
-    def of(cls, arguments: Arguments, now: datetime) -> Ages:
-        """Raises OptionError."""
-        if arguments.unchecked_max < 0:
-            raise OptionError(f"unchecked-max = {arguments.unchecked_max}: it must not be negative")
-        return cls(now - timedelta(seconds=seconds("grace", arguments.grace)), seconds("settle", arguments.settle))
+    def __post_init__(self) -> None:
+        seconds("grace", self.grace)
+        seconds("settle", self.settle)
+        if self.unchecked_max < 0:
+            raise ValueError(f"unchecked-max = {self.unchecked_max}: it must not be negative")
 
 
 def seconds(name: str, text: str) -> float:
-    """Of 90s, 30m, 1.5h, 2d; a bare number is seconds. Raises OptionError."""
+    """Of 90s, 30m, 1.5h, 2d; a bare number is seconds. Raises ValueError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
     if found is None:
-        raise OptionError(f"{name} = {text!r} is no time. What to do: write a number and s, m, h or d, as 90s or 1h")
+        raise ValueError(f"{name} = {text!r} is no time: write a number and s, m, h or d, as 90s or 1h")
     return float(found[1]) * UNITS_S[found[2]]
 
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
-    """See the module. Raises OptionError, and Spark's errors when a system is away."""
+    """See the module. Raises Spark's errors when a system is away."""
     from cursorkeeper_pipeline.transforms import audit
 
     began = datetime.now(UTC)
-    ages = Ages.of(arguments, began)
+    before = began - timedelta(seconds=seconds("grace", arguments.grace))
     everything = replace(source, deleted=True)  # a tombstone's ledgers have an owner too
     ledgers = read(spark, everything, "ledgers").persist()
     checks = read(spark, everything, "checks").persist()
@@ -75,8 +66,8 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
         listed, looked_s = ledgers.count(), time.monotonic()
         counts = audit.counts(checks).first()
         assert counts is not None
-        orphans = _orphans(spark, everything, audit.garbage(ledgers, ages.before), looked_s + ages.settle_s)
-        found = audit.damage(checks).unionByName(audit.without_owner(ledgers, checks, ages.before))
+        orphans = _orphans(spark, everything, audit.garbage(ledgers, before), looked_s + seconds("settle", arguments.settle))
+        found = audit.damage(checks).unionByName(audit.without_owner(ledgers, checks, before))
         if orphans is not None:
             found = found.unionByName(orphans)
         found = found.persist()
