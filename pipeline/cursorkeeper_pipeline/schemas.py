@@ -140,3 +140,38 @@ the cursors; `snapshot_bytes` is stored, of the `snapshots` cursors that have on
 FINDINGS: Final = _schema(cursor_key_or_null=_L, cursor_or_null=_S, kind=_S, place=_S, message=_S, remedy=_S)
 """What an audit found wrong. `kind`: footer_unreadable, footer_too_new, footer_missing, epoch_without_owner, ledger_missing,
 ledger_damaged, record_damaged, state_unreadable, snapshot_differs, orphan_ledger. `place`: a znode, "ledger L" or "ledger L entry E"."""
+
+CHOSEN: Final = _schema(
+    cursor_key=_L, cursor=_S, topic=_S, subscription=_S, footer_version=_I, why=_S, snapshot_bytes=_L, delta_bytes=_L,
+)  # fmt: skip
+"""Cursors that are worth a compaction. `why`: cold, or unfinished (a compaction that died was there)."""
+
+COMPACTED: Final = _schema(
+    cursor_key=_L, cursor=_S, outcome=_S, why=_S, epoch=_L, base_before=_S, read_bytes_before=_L, stored_bytes_before=_L,
+    base_after=_S, read_bytes_after=_L, stored_bytes_after=_L, took_s=_D, error_or_null=_S,
+)  # fmt: skip
+"""What became of each. `outcome`: COMPACTED; ALREADY (nothing is left to do); BUSY (somebody has it open, or moved on); GONE (deleted);
+REFUSED (it cannot be opened); DIFFERENT (what was read back is another state: the previous snapshot still holds what was); AWAY (a system
+did not answer). `read_bytes`: what its next owner reads outside the footer, snapshot and deltas; `stored_bytes`: of all ledgers that the
+footer names, the fall-back's too, as far as they are closed."""
+
+_DAY = pa.date32()
+_STATS = [field for field in HOLE_STATS if field.name != "part_no"]
+ARCHIVED_CURSORS: Final = pa.schema([*(f for f in CURSORS if f.name != "tenant"), pa.field("day", _DAY), pa.field("tenant", _S)])
+ARCHIVED_SEGMENTS: Final = pa.schema([*SEGMENTS, pa.field("day", _DAY), pa.field("tenant", _S)])
+ARCHIVED_HOLE_STATS: Final = pa.schema([*_STATS, pa.field("day", _DAY), pa.field("tenant", _S)])
+"""One row a cursor: parts are joined. `hole_runs` counts a run that reaches over the boundary of two parts twice."""
+
+LAG: Final = _schema(
+    day=_DAY, cursor_key=_L, cursor=_S, tenant=_S, hole_entries=_L, span_entries=_L, first_hole_ledger_or_null=_L,
+    first_hole_entry_or_null=_L, since_or_null=_DAY, oldest_hole_days_at_least_or_null=_I, days_or_null=_I, holes_grown_or_null=_L,
+    span_grown_or_null=_L, holes_per_day_or_null=_D,
+)  # fmt: skip
+"""One row a cursor and archived day. `since`: the first archived day on which the day's oldest hole was the oldest already; null: there is
+no hole. `days`: to the archived day before, null on a cursor's first day and after a reset; rates are over these days."""
+
+LAG_TENANTS: Final = _schema(
+    day=_DAY, tenant=_S, cursors=_L, cursors_with_holes=_L, hole_entries=_L, span_entries=_L, oldest_hole_days_at_least_or_null=_I,
+    holes_grown=_L, holes_per_day=_D,
+)  # fmt: skip
+"""Sums over a tenant's cursors; growth only of cursors that the archived day before has too."""

@@ -1,0 +1,319 @@
+"""The compaction of one cursor, in a task: claim it like any owner, let it take a snapshot, close it, read it back, compare.
+
+Owns the order of the steps and what is done when somebody else comes. Does not own which cursors (`transforms.cold`) nor the protocol
+(`cursorkeeper.core`). It goes in two claims. The first leaves what was there as the snapshot's fall-back; when what it wrote was read back
+and is the same state, the second takes another snapshot (or closes a small state into the footer), which drops what was there. So there is
+never a moment without something proven to fall back to, and the stored bytes end at two snapshots.
+
+Invariants: nothing is written but by a keeper's machine, whose claim is a compare-and-set on the very footer that was looked at; a footer
+that says open is deposed only if a compaction wrote it, which loses nothing because a compaction acks nothing; who was deposed once never
+claims again; every wait has a limit. A crash at any point leaves a whole cursor, and a footer that says how far it came: the next
+compaction goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from cursorkeeper.cli import connect, reading
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.cursor_making import DELETE_MAX_S, footer_of
+from cursorkeeper.cli.footer_view import base_kind
+from cursorkeeper.cli.import_listener import ImportListener, QuietTelemetry
+from cursorkeeper.cli.problems import AWAY as AWAY_CODE
+from cursorkeeper.cli.problems import CommandError, NotFound, explain
+from cursorkeeper.cli.state_view import differences
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.errors import CursorKeeperError, Refusal
+from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase, mark_of
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.snapshotting import TAKEN
+from cursorkeeper.core.state import AckState
+from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.settings import Settings
+from cursorkeeper_clients.bookkeeper.errors import GatewayError, GatewayRefused
+
+from cursorkeeper_pipeline.source.side_by_side import side_by_side
+from cursorkeeper_pipeline.transforms.cold import FIRST, OURS, SECOND, Rule
+
+COMPACTED, ALREADY, BUSY, GONE = "COMPACTED", "ALREADY", "BUSY", "GONE"
+REFUSED, DIFFERENT, AWAY = "REFUSED", "DIFFERENT", "AWAY"
+AT_ONCE = 4
+"""Cursors of a task at once; each holds its state in memory, twice while it is compared."""
+STALL_S = 60.0
+"""Without any progress for so long, a cursor is given up."""
+POLL_S = 0.1
+
+Say = Callable[[str], None]
+"""Told each step: looked, claimed, snapshot, closed, compared."""
+
+
+class Chosen(NamedTuple):
+    """A row of `schemas.CHOSEN`, as far as it is needed. `footer_version`: of the footer that was chosen."""
+
+    name: CursorName
+    footer_version: int
+    why: str
+
+
+class Ended(Exception):
+    """The compaction ends here, with this outcome."""
+
+    def __init__(self, outcome: str, why: str = "") -> None:
+        super().__init__(why)
+        self.outcome, self.why = outcome, why
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A cursor as it is stored. `state` None: its footer says open, so there may be more than can be read."""
+
+    footer: Footer
+    version: int
+    state: AckState | None
+    stored_bytes: int
+
+    @property
+    def kind(self) -> str:
+        """Which claim of a compaction wrote the footer; empty: somebody else did."""
+        found = re.search(OURS, self.footer.writer)
+        return found[1] if found else ""
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return self.footer.base.length if isinstance(self.footer.base, SnapshotBase) else 0
+
+    @property
+    def columns(self) -> tuple[str, int, int]:
+        """Base, bytes that an owner reads, bytes stored."""
+        return base_kind(self.footer.base), self.snapshot_bytes + self.footer.stats.delta_bytes, self.stored_bytes
+
+
+class Told(ImportListener):
+    """What the keeper says of this one cursor; a listener and a telemetry at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code, self.snapshots = "", 0
+
+    def on_refused(self, code: str, message: str, remedy: str) -> None:
+        self.code = code
+        super().on_refused(code, message, remedy)
+
+    def took_snapshot(self) -> None:
+        """One that was asked for is committed."""
+        self.snapshots += 1
+        self.changed.set()
+
+
+class Hearing(QuietTelemetry):
+    """Passes on the one event that is waited for."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def log(self, event: str, **fields: Any) -> None:
+        if event == TAKEN:
+            self._told.took_snapshot()
+
+
+class Compaction:
+    """One cursor. `say` is told each step."""
+
+    def __init__(self, ports: Ports, settings: Settings, chosen: Chosen, rule: Rule, say: Say, stall_s: float) -> None:
+        self._ports, self._settings, self._chosen, self._rule, self._say = ports, settings, chosen, rule, say
+        self._name, self._stall_s = chosen.name, stall_s
+        self.before: Look | None = None
+        self.after: Look | None = None
+
+    async def run(self) -> str:
+        """The outcome. Raises Ended for every other one, CommandError when something is away."""
+        look = self.before = self.after = await self._look()
+        self._say("looked")
+        self._check(look)
+        if look.footer.state is FooterState.CLOSED and look.kind == SECOND:
+            return ALREADY
+        if look.kind != SECOND and not (look.kind == FIRST and look.footer.state is FooterState.CLOSED):
+            look = self.after = await self._claimed(look, FIRST)
+        self.after = await self._claimed(look, SECOND)
+        return COMPACTED
+
+    def _check(self, look: Look) -> None:
+        """Raises Ended if it is not, or no longer, to be compacted."""
+        footer = look.footer
+        if look.kind:
+            return
+        if footer.state is FooterState.OPEN:
+            raise Ended(BUSY, f"epoch {footer.epoch} of {footer.writer} has it open")
+        if look.version != self._chosen.footer_version:
+            raise Ended(BUSY, "its footer has moved on since it was chosen")
+        if not self._rule.is_heavy(look.snapshot_bytes, footer.stats.delta_bytes):
+            raise Ended(ALREADY, "its deltas do not outweigh its snapshot")
+
+    async def _look(self) -> Look:
+        async def work(footer: Footer, version: int) -> Look:
+            ends = await reading.ends_of(self._ports.ledgers, footer)
+            stored = sum(end.info.length for end in ends.values() if end.info is not None)
+            if footer.state is FooterState.OPEN:
+                return Look(footer, version, None, stored)
+            answer = await reading.replay(self._ports.ledgers, self._name, reading.pinned(footer, ends), wait_s=self._stall_s)
+            if isinstance(answer, ev.ChainDamaged):
+                raise Ended(REFUSED, answer.reason)
+            if answer.fell_back:
+                raise Ended(REFUSED, "its snapshot cannot be trusted: open it once, and its owner repairs it")
+            return Look(footer, version, answer.state, stored)
+
+        try:
+            return await reading.steadily(self._ports.footers, self._name, work)
+        except NotFound as e:
+            raise Ended(GONE, str(e)) from e
+
+    # ---- one claim
+
+    async def _claimed(self, look: Look, kind: str) -> Look:
+        """Claim, snapshot, close; what is stored then, compared with what was."""
+        told = Told()
+        async with self._keeper(kind, told) as keeper:
+            # whoever has looked and decided must not act on what came since; an open footer gets here only if it is a compaction's
+            request = ev.Open(create=False, takeover=True, only=mark_of(look.footer))
+            keeper.open(self._name, request, keeper.attach_id(), told)
+            await self._until(told, lambda: told.machine is not None, "claiming it")
+            assert told.machine is not None
+            held, epoch = told.machine.acks, told.machine.epoch
+            self._say("claimed")
+            self._dispatch(keeper, ev.Snapshot())
+            await self._until(told, lambda: told.snapshots > 0, "writing its snapshot")
+            self._say("snapshot")
+            self._dispatch(keeper, ev.Close())
+            await self._until(told, lambda: told.ended == "closed", "closing it")
+            await keeper.wait_tasks(DELETE_MAX_S)  # else the ledgers it left would wait for garbage collection
+        self._say("closed")
+        now = await self._look()
+        if now.footer.epoch != epoch or now.state is None:
+            raise Ended(BUSY, f"epoch {now.footer.epoch} of {now.footer.writer} came when it was closed")
+        self._compare(look, held, now.state)
+        self._say("compared")
+        return now
+
+    def _compare(self, look: Look, held: AckState, now: AckState) -> None:
+        odd = differences(held, now, ("its owner", "what it wrote"))
+        if look.state is not None:
+            odd += differences(look.state, now, ("what was stored", "what is stored now"))
+        if odd:
+            raise Ended(DIFFERENT, "; ".join(odd))
+
+    @asynccontextmanager
+    async def _keeper(self, kind: str, told: Told) -> AsyncIterator[Keeper]:
+        settings = self._settings
+        keeper = Keeper(
+            self._ports.ledgers, self._ports.zookeeper, Hearing(told), limits=limits_of(settings.limits, kind),
+            keeper_limits=settings.keeper_limits, policy=settings.policy, encode=settings.encode,
+            identity=f"{settings.identity}/{kind}", rng=random.SystemRandom(), root=settings.root,
+        )  # fmt: skip
+        await keeper.start()
+        try:
+            yield keeper
+        finally:
+            keeper.abandon()
+
+    def _dispatch(self, keeper: Keeper, event: ev.Event) -> None:
+        runner = keeper.cursors.get(self._name)
+        if runner is not None:
+            runner.dispatch(event)
+
+    async def _until(self, told: Told, done: Callable[[], bool], what: str) -> None:
+        """Waits as long as something moves."""
+        while not done():
+            if told.ended:
+                await self._lost(told)
+            told.changed.clear()
+            try:
+                async with asyncio.timeout(self._stall_s):
+                    await told.changed.wait()
+            except TimeoutError:
+                why = f" ({told.paused})" if told.paused else ""
+                remedy = "check both systems, then run compact again: the cursor is whole"
+                raise CommandError(f"{self._name}: {what}: nothing moved for {self._stall_s:.0f} s{why}", remedy, AWAY_CODE) from None
+
+    async def _lost(self, told: Told) -> None:
+        """The keeper has lost the cursor, or never got it. Raises Ended."""
+        problem = told.error(str(self._name), "nothing is lost").problem
+        if told.ended == "refused" and told.code == Refusal.NOT_FOUND:
+            raise Ended(GONE, problem.message)
+        if told.ended == "refused" and told.code not in (Refusal.OPEN_ELSEWHERE, Refusal.ALREADY_OPEN):
+            raise Ended(REFUSED, f"{problem.message}. What to do: {problem.remedy}")
+        raise Ended(await self._done_by_another(), problem.message)
+
+    async def _done_by_another(self) -> str:
+        """ALREADY if another compaction (a second attempt of this task, or another job) ends it soon, else BUSY."""
+        deadline = time.monotonic() + self._stall_s
+        while time.monotonic() < deadline:
+            footer = await footer_of(self._ports, self._name)
+            if footer is None or footer.state is FooterState.DELETED:
+                return GONE
+            kind = re.search(OURS, footer.writer)
+            if kind is None:
+                return BUSY
+            if footer.state is FooterState.CLOSED and kind[1] == SECOND:
+                return ALREADY
+            await asyncio.sleep(POLL_S)
+        return BUSY
+
+
+def limits_of(limits: Limits, kind: str) -> Limits:
+    """The first claim never closes into the footer, which would drop what was there before anything was compared."""
+    return replace(limits, inline_state_max_bytes=0) if kind == FIRST else limits
+
+
+async def compact(
+    ports: Ports, settings: Settings, chosen: Chosen, rule: Rule, *, say: Say = lambda _step: None, stall_s: float = STALL_S
+) -> dict[str, Any]:
+    """A row of `schemas.COMPACTED` but for `cursor_key`. Everything that happens to one cursor is its row."""
+    started = time.monotonic()
+    run = Compaction(ports, settings, chosen, rule, say, stall_s)
+    error: str | None = None
+    try:
+        outcome = await run.run()
+    except Ended as e:
+        outcome, error = e.outcome, e.why or None
+    except (CommandError, CursorKeeperError, GatewayError) as e:
+        problem = explain(e)
+        is_refused = isinstance(e, CursorKeeperError | GatewayRefused)
+        outcome, error = REFUSED if is_refused else AWAY, f"{problem.message}. What to do: {problem.remedy}"
+    none = ("", 0, 0)
+    before, after = (look.columns if look is not None else none for look in (run.before, run.after))
+    return {
+        "cursor": chosen.name.display, "outcome": outcome, "why": chosen.why,
+        "epoch": run.after.footer.epoch if run.after is not None else 0,
+        "base_before": before[0], "read_bytes_before": before[1], "stored_bytes_before": before[2],
+        "base_after": after[0], "read_bytes_after": after[1], "stored_bytes_after": after[2],
+        "took_s": time.monotonic() - started, "error": error,
+    }  # fmt: skip
+
+
+def compact_all(
+    settings: Settings, chosen: Sequence[Chosen], rule: Rule, *, at_once: int = AT_ONCE
+) -> Iterator[tuple[Chosen, dict[str, Any]]]:
+    """Each with its row, a few at once, in no order; synchronous, for a task. Raises CommandError if a system is away from the start."""
+
+    async def all_of_them() -> list[tuple[Chosen, dict[str, Any]]]:
+        async def each() -> AsyncIterator[Chosen]:
+            for one in chosen:
+                yield one
+
+        async with connect.ports(settings, "writer") as ports:
+
+            async def work(one: Chosen) -> AsyncIterator[tuple[Chosen, dict[str, Any]]]:
+                yield one, await compact(ports, settings, one, rule)
+
+            return [done async for done in side_by_side(each(), work, at_once)]
+
+    yield from asyncio.run(all_of_them())

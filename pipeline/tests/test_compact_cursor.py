@@ -1,0 +1,266 @@
+"""One cursor's compaction on systems in memory: what it leaves, and who wins when somebody else comes at any of its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cursorkeeper.cli import checking, reading
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.footer import Footer, FooterState, InlineBase, SnapshotBase
+from cursorkeeper.core.state import AckState
+from cursorkeeper.settings import Settings
+from cursorkeeper_clients.bookkeeper.fake import Damage
+from cursorkeeper_pipeline.jobs import compacting
+from cursorkeeper_pipeline.jobs.compacting import Chosen, compact
+from cursorkeeper_pipeline.transforms.cold import FIRST, SECOND, Rule
+
+from daemon.tests.cli.conftest import NO_INLINE, CliWorld
+from daemon.tests.support.world import NAME, Source, acks, closed, opened, partial
+
+SETTINGS = Settings(name="compactor", retry_min_ms=5, retry_max_ms=50, inline_state_max_bytes=0)
+RULE = Rule(0.0, 1.0, 1)
+STEPS = ("looked", "claimed", "snapshot", "closed", "compared", "claimed", "snapshot", "closed", "compared")
+
+
+@pytest.fixture
+def world() -> CliWorld:
+    return CliWorld(seed=3, limits=NO_INLINE)
+
+
+async def cold(world: CliWorld) -> Footer:
+    """Closed: many small deltas, a partly acked batch, a layout, properties, two ledgers."""
+    for turn in range(2):
+        source = await world.source()
+        if not turn:
+            source.send(ev.SetLayout(source.attach, 1, source.machine.generation, (closed(7, 1_000), opened(8))))
+            source.seq = 1
+        for at in range(10):
+            source.ack(acks(7 + turn, *range(1 + 20 * at, 19 + 20 * at, 2)), partial(8, 900 + at, 10, {1, at}), properties={"at": at})
+            await source.durable()
+        await world.close(source)
+    footer = await world.footer()
+    assert len(footer.chain) == 2 and not isinstance(footer.base, SnapshotBase)
+    return footer
+
+
+async def state(world: CliWorld) -> AckState:
+    """As it is stored; it must be closed."""
+    ports = await world.ports()
+
+    async def work(footer: Footer, _version: int) -> ev.ChainRead | ev.ChainDamaged:
+        ends = await reading.ends_of(ports.ledgers, footer)
+        return await reading.replay(ports.ledgers, NAME, reading.pinned(footer, ends))
+
+    answer = await reading.steadily(ports.footers, NAME, work)
+    assert isinstance(answer, ev.ChainRead)
+    return answer.state
+
+
+async def chosen(world: CliWorld) -> Chosen:
+    _, version = await reading.read_footer((await world.ports()).footers, NAME)
+    return Chosen(NAME, version, "cold")
+
+
+async def compacted(
+    world: CliWorld,
+    *,
+    say: Callable[[str], None] = lambda _step: None,
+    settings: Settings = SETTINGS,
+    one: Chosen | None = None,
+    stall_s: float = 5.0,
+) -> dict[str, Any]:
+    row = await compact(await world.ports("writer"), settings, one or await chosen(world), RULE, say=say, stall_s=stall_s)
+    assert set(row) | {"cursor_key"} == set(compacting_columns())
+    return row
+
+
+def compacting_columns() -> list[str]:
+    from cursorkeeper_pipeline.schemas import COMPACTED
+
+    return list(COMPACTED.names)
+
+
+async def is_whole(world: CliWorld, before: AckState) -> bool:
+    ports = await world.ports()
+    report = await checking.check(ports.footers, ports.ledgers, NAME)
+    return report.is_good and not compacting.differences(before, await state(world), ("before", "now"))
+
+
+async def exist(world: CliWorld, ledgers: set[int]) -> set[int]:
+    ports, found = await world.ports(), set()
+    for ledger in ledgers:
+        try:
+            await ports.ledgers.metadata(ledger)
+            found.add(ledger)
+        except compacting.GatewayRefused:
+            pass
+    return found
+
+
+async def test_deltas_become_a_snapshot_and_what_was_there_goes(world: CliWorld) -> None:
+    was = await cold(world)
+    before = await state(world)
+    steps: list[str] = []
+    row = await compacted(world, say=steps.append)
+    assert row["outcome"] == "COMPACTED" and row["error"] is None and tuple(steps) == STEPS
+    now = await world.footer()
+    assert now.state is FooterState.CLOSED and isinstance(now.base, SnapshotBase) and now.stats.delta_bytes == 0
+    assert now.epoch == was.epoch + 2 == row["epoch"] and f"/{SECOND}/" in now.writer
+    assert row["read_bytes_before"] == was.stats.delta_bytes > row["read_bytes_after"] == now.base.length
+    assert await is_whole(world, before)
+    assert now.previous is not None and isinstance(now.previous.base, SnapshotBase), "a snapshot to fall back to"
+    assert await exist(world, set(was.named_ledgers())) == set() != set(was.named_ledgers())
+
+
+async def test_a_second_run_changes_nothing(world: CliWorld) -> None:
+    await cold(world)
+    one = await chosen(world)
+    await compacted(world, one=one)
+    now = await world.footer()
+    assert (await compacted(world, one=one))["outcome"] == "ALREADY"
+    assert await world.footer() == now
+
+
+async def test_a_small_state_ends_in_its_footer(world: CliWorld) -> None:
+    was = await cold(world)
+    before = await state(world)
+    row = await compacted(world, settings=Settings(name="compactor", retry_min_ms=5))
+    now = await world.footer()
+    assert row["outcome"] == "COMPACTED" and row["base_after"] == "inline" and row["read_bytes_after"] == row["stored_bytes_after"] == 0
+    assert isinstance(now.base, InlineBase) and now.named_ledgers() == frozenset()
+    assert await is_whole(world, before) and not await exist(world, set(was.named_ledgers()))
+
+
+async def test_what_an_owner_has_open_is_left_to_it(world: CliWorld) -> None:
+    await cold(world)
+    one = await chosen(world)
+    owner = await world.source()
+    open_footer = await world.footer()
+    row = await compacted(world, one=one)
+    assert row["outcome"] == "BUSY" and open_footer.writer in row["error"]
+    owner.ack(acks(8, 500))
+    await owner.durable()
+    assert not owner.told.ended, "unharmed"
+
+
+async def test_a_footer_that_moved_on_since_is_not_the_one_that_was_chosen(world: CliWorld) -> None:
+    await cold(world)
+    one = await chosen(world)
+    owner = await world.source()
+    owner.ack(acks(8, 500))
+    await owner.durable()
+    await world.close(owner)
+    now = await world.footer()
+    assert (await compacted(world, one=one))["outcome"] == "BUSY" and await world.footer() == now
+
+
+@pytest.mark.parametrize("at", range(len(STEPS) - 1), ids=[f"{n}-{step}" for n, step in enumerate(STEPS[:-1])])
+async def test_somebody_opens_it_in_the_middle_and_wins(world: CliWorld, at: int) -> None:
+    """At every step: its acks are durable, nobody deposes it, and nothing is lost."""
+    await cold(world)
+    before = await state(world)
+    steps: list[str] = []
+    came: list[asyncio.Task[Source]] = []
+
+    def say(step: str) -> None:
+        if len(steps) == at:
+            came.append(asyncio.get_running_loop().create_task(world.source()))
+        steps.append(step)
+
+    row = await compacted(world, say=say)
+    owner = await came[0]
+    # behind the last close there is nothing to win: it may be compacted before it is opened
+    assert row["outcome"] == "BUSY" or (at == STEPS.index("closed", 4) and row["outcome"] == "COMPACTED"), row
+    assert not owner.told.ended, "the live owner is not deposed"
+    seq = owner.ack(acks(8, 777))
+    await owner.durable(seq)
+    await world.close(owner)
+    now = await state(world)
+    assert 777 in now.acked_of(8)
+    assert all(before.acked_of(ledger) <= now.acked_of(ledger) for ledger in before.ledgers)
+
+
+@pytest.mark.parametrize("at", range(len(STEPS)), ids=[f"{n}-{step}" for n, step in enumerate(STEPS)])
+async def test_it_dies_at_any_step_and_the_next_run_goes_on(world: CliWorld, at: int) -> None:
+    await cold(world)
+    before = await state(world)
+    one = await chosen(world)
+    steps: list[str] = []
+
+    class Died(BaseException):
+        """As a process that is killed: nothing is done any more."""
+
+    def say(step: str) -> None:
+        steps.append(step)
+        if len(steps) == at + 1:
+            raise Died
+
+    with pytest.raises(Died):
+        await compacted(world, say=say, one=one)
+    left = await world.footer()
+    assert left.state is (FooterState.OPEN if STEPS[at] in ("claimed", "snapshot") else FooterState.CLOSED)
+    row = await compacted(world, one=one)
+    ended = at >= STEPS.index("closed", 4)
+    assert row["outcome"] == ("ALREADY" if ended else "COMPACTED"), row
+    now = await world.footer()
+    assert now.state is FooterState.CLOSED and isinstance(now.base, SnapshotBase) and now.stats.delta_bytes == 0
+    assert await is_whole(world, before)
+
+
+async def test_two_attempts_at_once_end_in_one_whole_cursor(world: CliWorld) -> None:
+    """As Spark's speculation does it: the second deposes the first, which waits for it and claims no more."""
+    await cold(world)
+    before = await state(world)
+    one = await chosen(world)
+    second: list[asyncio.Task[dict[str, Any]]] = []
+
+    def say(step: str) -> None:
+        if step == "claimed" and not second:
+            second.append(asyncio.get_running_loop().create_task(compacted(world, one=one)))
+
+    first = await compacted(world, say=say, one=one)
+    assert sorted([first["outcome"], (await second[0])["outcome"]]) == ["ALREADY", "COMPACTED"]
+    assert (await world.footer()).state is FooterState.CLOSED and await is_whole(world, before)
+
+
+async def test_a_deleted_one_is_gone(world: CliWorld) -> None:
+    await cold(world)
+    one = await chosen(world)
+    owner = await world.source()
+    owner.send(ev.Delete())
+    await owner.told.until(lambda: bool(owner.told.ended))
+    assert (await compacted(world, one=one))["outcome"] == "GONE"
+
+
+async def test_a_damaged_one_is_refused_and_untouched(world: CliWorld) -> None:
+    was = await cold(world)
+    one = await chosen(world)
+    world.bookkeeper.damage(was.chain[0].ledger, 3, Damage.FLIP)
+    row = await compacted(world, one=one)
+    assert row["outcome"] == "REFUSED" and row["error"]
+    assert await world.footer() == was
+
+
+async def test_systems_that_are_away_are_said_so(world: CliWorld) -> None:
+    await cold(world)
+    one = await chosen(world)
+    steps: list[str] = []
+
+    def say(step: str) -> None:
+        steps.append(step)
+        if step == "claimed":
+            world.bookkeeper.stall_acks()
+
+    row = await compacted(world, say=say, one=one, stall_s=0.3)
+    assert row["outcome"] == "AWAY" and "nothing moved" in row["error"]
+
+
+def test_the_first_claim_keeps_what_was_there() -> None:
+    """A close into the footer would drop it before anything was compared."""
+    small = replace(NO_INLINE, inline_state_max_bytes=1_000)
+    assert compacting.limits_of(small, FIRST).inline_state_max_bytes == 0
+    assert compacting.limits_of(small, SECOND) == small
