@@ -89,9 +89,9 @@ test-pipeline: setup $(VENV)/.spark $(JAR)
 # to expire, for disks, for containers), so two of them share a machine well: each has a system of its own.
 WORKERS ?= 2
 test-containers: setup $(JAR)
-	$(PYTEST) -n $(WORKERS) testcontainers_tests
+	$(PYTEST) -n $(WORKERS) --max-worker-restart 1 testcontainers_tests
 
-bench: setup $(JAR)
+bench: setup $(VENV)/.spark $(JAR)
 	$(BIN)/python -m bench
 
 # The jar is copied into images, so it is made here; everything else is made in them.

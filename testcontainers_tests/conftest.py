@@ -8,6 +8,7 @@ next one begins.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,8 +27,11 @@ ACKS = "acks"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Docker answers, and is clean of runs that are gone."""
-    if session.config.option.collectonly or workers.WORKER:
+    """Docker answers, and is clean of runs that are gone. A worker finds that done."""
+    if workers.WORKER:
+        workers.end_with(os.getppid())
+        return
+    if session.config.option.collectonly:
         return
     for name in host.sweep(host.connect()):
         print(f"removed {name}, left by an earlier run")

@@ -29,6 +29,7 @@ RUN = os.environ[_RUN_IN_ENVIRONMENT]
 LABELS = {LABEL: RUN}
 PREFIX = f"ck-{RUN}{WORKER and '-'}{WORKER}"
 """Of the names of containers, volumes and projects: no other worker has it."""
+SWEEPS_MAX = 5
 HOW_TO_GET_DOCKER = (
     "These tests need a Docker daemon (20.10 or newer) that answers to this user. What to do: start Docker Desktop or `dockerd`, "
     "or set DOCKER_HOST; check with `docker version`; then run `make test-containers` again"
@@ -46,24 +47,29 @@ def connect() -> docker.DockerClient:
 
 
 def sweep(client: docker.DockerClient) -> list[str]:
-    """Remove the containers, networks and volumes of this run, and of runs whose process is gone; returns their names."""
-    gone: list[str] = []
-    for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
-        if _is_ours(container.labels):
-            with suppress(docker.errors.NotFound):
-                container.remove(force=True, v=True)
-                gone.append(container.name)
-    for network in client.networks.list(filters={"label": LABEL}):
-        if _is_ours(network.attrs.get("Labels") or {}):
-            with suppress(docker.errors.NotFound):
-                network.remove()
-                gone.append(network.name)
-    for volume in client.volumes.list(filters={"label": LABEL}):
-        if _is_ours(volume.attrs.get("Labels") or {}):
-            with suppress(docker.errors.APIError):
-                volume.remove(force=True)
-                gone.append(volume.name)
-    return gone
+    """Remove the containers, networks and volumes of this run, and of runs whose process is gone; returns their names. Looks again
+    afterwards: what the last thread of a killed run had asked for may come late, and a network goes only after its containers."""
+    gone = dict[str, None]()
+    for _ in range(SWEEPS_MAX):
+        found = _ours(client)
+        if not found:
+            break
+        for thing, options in found:
+            with suppress(docker.errors.APIError):  # it is going already, or something is attached to it yet
+                thing.remove(**options)
+                gone[str(thing.name)] = None
+    return list(gone)
+
+
+def _ours(client: docker.DockerClient) -> list[tuple[Any, dict[str, bool]]]:
+    """What is to go, in this order, each with the options of its removal."""
+    mine = {"label": LABEL}
+    containers = client.containers.list(all=True, filters=mine, ignore_removed=True)
+    return [
+        *((c, {"force": True, "v": True}) for c in containers if _is_ours(c.labels)),
+        *((n, {}) for n in client.networks.list(filters=mine) if _is_ours(n.attrs.get("Labels") or {})),
+        *((v, {"force": True}) for v in client.volumes.list(filters=mine) if _is_ours(v.attrs.get("Labels") or {})),
+    ]
 
 
 def _is_ours(labels: dict[str, Any]) -> bool:

@@ -8,6 +8,8 @@ worker sees them in the same order, longest unit first, so that the workers end 
 from __future__ import annotations
 
 import os
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from cursorkeeper_clients.stack.ports import free_port
@@ -38,6 +40,7 @@ SECONDS = {
 }
 """About as long as each unit takes while another one runs beside it, on two cores. For the order only: nothing fails if it is wrong."""
 SECONDS_UNKNOWN = 60
+LEADER_LOOK_S = 0.5
 
 
 def unit_of(nodeid: str) -> str:
@@ -58,6 +61,18 @@ def seconds_of(nodeid: str) -> float:
 def order_of(nodeid: str) -> tuple[float, str]:
     """Sorted by this, units are together and the longest comes first; within a unit the order stays what it was."""
     return -seconds_of(nodeid), unit_of(nodeid)
+
+
+def end_with(leader: int) -> None:
+    """This process ends soon after that one, its parent, has ended, whatever it is doing: nobody would hear of it, and what it still
+    made would stay behind."""
+
+    def watch() -> None:
+        while os.getppid() == leader:
+            time.sleep(LEADER_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="leader", daemon=True).start()
 
 
 def own_port() -> int:
