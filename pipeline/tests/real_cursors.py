@@ -14,6 +14,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.format import footer as codec
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION, LedgerPolicy
@@ -22,6 +23,7 @@ from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.source.options import Options
 
+from daemon.tests.support import whole
 from daemon.tests.support.world import SilentTelemetry, Source, acks
 
 LEDGERS = replace(Limits(), inline_state_max_bytes=0)
@@ -44,11 +46,12 @@ class Fleet:
     root: str
     keepers: list[Keeper]
 
-    async def keeper(self, limits: Limits = LEDGERS) -> Keeper:
-        """One more daemon."""
+    async def keeper(self, limits: Limits = LEDGERS, state_writer: StateWriter | None = None) -> Keeper:
+        """One more daemon; `state_writer`: of whole states in Pulsar's form."""
         made = Keeper(
             self.ports.ledgers, self.ports.zookeeper, SilentTelemetry(), limits=limits, policy=LedgerPolicy(),
             identity=f"k{len(self.keepers)}", rng=random.Random(len(self.keepers)), root=self.root,
+            state_writer=state_writer,
         )  # fmt: skip
         await made.start()
         self.keepers.append(made)
@@ -59,6 +62,14 @@ class Fleet:
         source = Source(await self.keeper(limits), name)
         await source.open()
         return source
+
+    async def closed_in_pulsar_s_form(self, name: CursorName) -> Footer:
+        """A closed cursor whose ledger holds whole states, each in several entries."""
+        source = Source(await self.keeper(LEDGERS, whole.writer()), name)
+        await source.open()
+        await self.acked(source, 3)
+        assert await source.keeper.close() == []
+        return await self.footer(name)
 
     async def closed(self, name: CursorName, *, rounds: int = 3, limits: Limits = LEDGERS) -> Footer:
         """A closed cursor with `rounds` deltas of 20 single acks in ledger 7."""

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from cursorkeeper.core.footer import EmptyBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import Position
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline import schemas
@@ -115,6 +117,7 @@ async def clean(made: Fleet) -> None:
     for name in NAMES[4:7]:
         await made.closed(name, rounds=4, limits=EAGER)
     await made.closed(NAMES[7], limits=Limits())
+    await made.closed_in_pulsar_s_form(NAMES[10])
     footer = await made.closed(NAMES[8])
     await made.overwrite(NAMES[8], replace(footer, state=type(footer.state).DELETED, chain=(), epoch=footer.epoch))
     for item in footer.chain:
@@ -133,6 +136,10 @@ async def damaged(made: Fleet) -> set[tuple[str, str, str]]:
     orphan = await made.ledger([b"x"], custom_metadata(NAMES[3], epoch, 1, "w", deployment))
     ahead = await made.ledger([b"x"], custom_metadata(NAMES[4], 99, 1, "w", deployment))
     lost = await made.ledger([b"x"], custom_metadata(NAMES[11], 1, 1, "w", deployment))
+    differs = await made.footer(NAMES[5])
+    assert differs.previous is not None
+    further = replace(differs.previous, base=EmptyBase(Position(7, 5_000)))
+    await made.overwrite(NAMES[5], replace(differs, previous=further))
     nobody = await made.footer(NAMES[9])
     await made.overwrite(NAMES[9], replace(nobody, writer=""))
     return {
@@ -140,6 +147,7 @@ async def damaged(made: Fleet) -> set[tuple[str, str, str]]:
         ("footer_unreadable", NAMES[2].display, NAMES[2].path(made.root)), ("orphan_ledger", NAMES[3].display, f"ledger {orphan}"),
         ("epoch_without_owner", NAMES[4].display, f"ledger {ahead}"), ("footer_missing", NAMES[11].display, f"ledger {lost}"),
         ("epoch_without_owner", NAMES[9].display, NAMES[9].path(made.root)),
+        ("snapshot_differs", NAMES[5].display, NAMES[5].path(made.root)),
     }  # fmt: skip
 
 
@@ -152,7 +160,7 @@ def test_a_clean_fleet_is_clean(spark: SparkSession, stack: Standalone, root: st
 
     asyncio.run(make())
     code, said = run(spark, stack, root, tmp_path)
-    assert (code, said["result"], said["findings"], said["cursors"], said["unchecked"]) == (CLEAN, "clean", [], 10, 0)
+    assert (code, said["result"], said["findings"], said["cursors"], said["unchecked"]) == (CLEAN, "clean", [], 11, 0)
     assert said["recordsRead"] > 30 and said["ledgersRead"] >= 8 and said["liveCursors"] <= 1
 
 

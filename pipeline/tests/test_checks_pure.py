@@ -23,13 +23,14 @@ def test_kinds_and_places() -> None:
     report.found("a", 5, 7)
     report.found("b", 5)
     report.found("c")
+    report.found("d")
     said = [(f.kind, f.place) for f in findings_of(report, "/path")]
     assert said == [("record_damaged", "ledger 5 entry 7"), ("ledger_damaged", "ledger 5"), ("state_unreadable", "/path")]
     report.previous = "differs"
-    assert findings_of(report, "/path")[-1] == Finding("snapshot_differs", "/path", "c", "r")
+    assert findings_of(report, "/path")[-1] == Finding("snapshot_differs", "/path", "c; d", "r")
     for at in range(FINDINGS_MAX):
         report.found("more", 5, at)
-    assert len(findings_of(report, "/p")) == FINDINGS_MAX + 1 and "3 more" in findings_of(report, "/p")[-1].message
+    assert len(findings_of(report, "/p")) == FINDINGS_MAX and "4 more" in findings_of(report, "/p")[-1].message
 
 
 def test_rows_count_a_cursor_once() -> None:

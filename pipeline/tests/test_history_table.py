@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 NAMES = [CursorName(f"persistent://t/ns{at % 2}/topic-{at}", "sub") for at in range(12)]
+WHOLE = CursorName("persistent://t/ns0/whole", "sub")
+"""Whole states tell no history."""
 
 
 def rows(options: Options) -> list[dict]:
@@ -46,6 +48,7 @@ def of_rounds(rounds: int) -> set[int]:
 def test_what_was_acked_is_told(stack: Standalone, root: str) -> None:
     async def make() -> dict[CursorName, Footer]:
         async with fleet(stack, root) as made:
+            await made.closed_in_pulsar_s_form(WHOLE)
             return {name: await made.closed(name, rounds=1 + at % 4) for at, name in enumerate(NAMES)}
 
     footers = asyncio.run(make())
@@ -56,7 +59,7 @@ def test_what_was_acked_is_told(stack: Standalone, root: str) -> None:
         mine = [row for row in found if row["cursor_key"] == cursor_key(name)]
         assert {row["bk_ledger"] for row in mine} <= {c.ledger for c in footers[name].chain}
         assert [row["sequence"] for row in mine] == sorted(row["sequence"] for row in mine)
-    assert {row["kind"] for row in found} == {"ack"}
+    assert {row["kind"] for row in found} == {"ack"} and cursor_key(WHOLE) not in {row["cursor_key"] for row in found}
     some = rows(options_of(stack, root, "deltas", namespace="t/ns1"))
     assert {row["cursor_key"] for row in some} == {cursor_key(name) for name in NAMES[1::2]}
 

@@ -34,6 +34,7 @@ from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buckets
 from cursorkeeper_pipeline.source.options import MIB, Options
+from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
 from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, side_by_side, telling
 from cursorkeeper_pipeline.source.systems import Systems
@@ -121,7 +122,8 @@ class Checks:
 
 async def _checked(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[Checked]:
     zookeeper = await systems.zookeeper()
-    checker = Checker(await systems.footers(), await systems.ledgers(), Reader(zookeeper, options), options)
+    ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
+    checker = Checker(await systems.footers(), ledgers, Reader(zookeeper, options), options)
     room, in_a_row = Room(options.task_bytes), 0
 
     async def each() -> AsyncIterator[Found]:
@@ -222,16 +224,17 @@ class Checker:
 
 
 def findings_of(report: Report, path: str) -> tuple[Finding, ...]:
-    """A report's damage by its kind. `path`: the place of what is in no ledger. Pure."""
+    """A report's damage by its kind; what is said of the state as a whole is one. `path`: the place of what is in no ledger. Pure."""
     found = []
     for one in report.findings:
         if one.ledger is not None:
             kind = "record_damaged" if one.entry is not None else "ledger_damaged"
-        else:
-            kind = "snapshot_differs" if report.previous == "differs" else "state_unreadable"
-        found.append(Finding(kind, one.place or path, one.message, report.remedy))
-    if report.findings_count > len(found):
-        message = f"and {report.findings_count - len(found)} more findings: `cursorkeeper verify` shows the cursor alone"
+            found.append(Finding(kind, one.place, one.message, report.remedy))
+    if of_state := [one.message for one in report.findings if one.ledger is None]:
+        kind = "snapshot_differs" if report.previous == "differs" else "state_unreadable"
+        found.append(Finding(kind, path, "; ".join(of_state), report.remedy))
+    if report.findings_count > len(report.findings):
+        message = f"and {report.findings_count - len(report.findings)} more findings: `cursorkeeper verify` shows the cursor alone"
         found.append(Finding("record_damaged", path, message, report.remedy))
     return tuple(found)
 

@@ -38,6 +38,7 @@ from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where
 from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buckets
 from cursorkeeper_pipeline.source.options import Mode, OptionError, Options
+from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in, is_tombstone
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
 from cursorkeeper_pipeline.source.systems import Systems
@@ -120,7 +121,7 @@ class Deltas:
 
 
 async def _pieces(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[list[Piece]]:
-    zookeeper, ledgers = await systems.zookeeper(), await systems.ledgers()
+    zookeeper, ledgers = await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s)
     reader = Reader(zookeeper, options)
 
     async def each() -> AsyncIterator[Found]:

@@ -38,6 +38,7 @@ from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import TASKS_MAX, Mode, Options
+from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
@@ -151,7 +152,7 @@ def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[Spa
 
 
 async def _rows(systems: Systems, options: Options, spans: Sequence[Span]) -> AsyncIterator[tuple[Any, ...]]:
-    ports = PulsarPorts(await systems.zookeeper(), await systems.ledgers())
+    ports = PulsarPorts(await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s))
 
     async def work(ref: PulsarCursorRef) -> AsyncIterator[tuple[Any, ...]]:
         row = await row_of(ports, ref, options)
