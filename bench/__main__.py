@@ -1,4 +1,4 @@
-"""`python -m bench [--json] [NAME ...]`: all benchmarks, or some of delta_bytes, memory, pulsar_codec, latency, throughput, loads."""
+"""`python -m bench [--json] [NAME ...]`: all benchmarks, or some of them; `ALL` has their names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cursorkeeper_clients.stack import Standalone
 from bench import delta_bytes, latency, loads, memory, pulsar_codec, throughput
 from bench.rows import show
 
-ALL = ["delta_bytes", "memory", "pulsar_codec", "latency", "throughput", "loads"]
+ALL = ["delta_bytes", "memory", "pulsar_codec", "latency", "throughput", "loads", "footers"]
 
 
 def main() -> None:
@@ -37,6 +37,11 @@ def main() -> None:
                 show(asyncio.run(throughput.run(stack)), as_json)
             if "loads" in wanted:
                 show(asyncio.run(loads.run(stack)), as_json)
+    if "footers" in wanted:
+        from bench import footers  # needs the extra `spark`
+
+        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", bookies=1, heap_mib=768) as stack:
+            show(footers.run(stack), as_json)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from cursorkeeper.format import footer as codec
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_clients.zookeeper.values import Create
 
-CREATES = 100
+CREATES = 500
 
 
 def name_of(at: int) -> CursorName:
