@@ -87,7 +87,7 @@ async def _reads(stack: Standalone) -> list[Row]:
             yield part
 
     async def multi_reads() -> None:
-        read = sum([len(nodes) async for nodes in shards.ahead(each(), client.multi_read, shards.READS_AHEAD)])
+        read = sum([len(nodes) async for nodes in shards.in_rounds(each(), client.multi_read, shards.READS_AT_ONCE)])
         assert read == len(paths)
 
     async def gets() -> None:

@@ -13,6 +13,8 @@ from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_clients.zookeeper.values import Create
 
 CREATES = 500
+CREATED_BYTES = 500_000
+"""Of one multi."""
 
 
 def name_of(at: int) -> CursorName:
@@ -41,5 +43,6 @@ async def write_footers(zookeeper: ZooKeeper, root: str, footers: Sequence[Foote
         nodes.append((name, data))
     for bucket in sorted({name.bucket for name, _ in nodes}):
         await zookeeper.ensure_path(f"{root}/{bucket}")
-    for start in range(0, len(nodes), CREATES):
-        await zookeeper.multi([Create(name.path(root), data) for name, data in nodes[start : start + CREATES]])
+    step = max(1, min(CREATES, CREATED_BYTES // max([1, *(len(data) for _, data in nodes)])))
+    for start in range(0, len(nodes), step):
+        await zookeeper.multi([Create(name.path(root), data) for name, data in nodes[start : start + step]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 
@@ -160,3 +161,42 @@ async def test_lost_answers_are_asked_for_again_and_patience_ends(server: FakeZo
     with pytest.raises(CommandError, match=r"127\.0\.0\.1:2181 did not answer for 0\.1 s") as told:
         await found(impatient, options(waitS="0.1"))
     assert told.value.problem.exit_code == AWAY and "waitS" in told.value.problem.remedy
+
+
+async def test_nothing_is_under_way_while_a_batch_is_looked_at(zk: FakeZooKeeper) -> None:
+    """The loop may stand still for longer than any request may take."""
+    await write_footers(zk, ROOT, [footer_of(name_of(at), at) for at in range(MANY)])
+    before = asyncio.all_tasks()
+    async for _ in shards.footers_in(zk, options()):
+        assert asyncio.all_tasks() == before
+
+
+async def test_batches_are_small_where_footers_are_large(zk: FakeZooKeeper) -> None:
+    first = shards.READ_BATCH_FIRST * shards.READS_AT_ONCE
+    names = [name_of(at) for at in range(first + 800)]
+    for root, node_bytes, most in (("/small", 500, shards.READ_BATCH), ("/large", 30_000, shards.READ_BYTES // 30_000)):
+        await write_footers(zk, root, [(name, bytes(node_bytes)) for name in names])
+        sizes = [len(batch) async for batch in shards.footers_in(zk, options(root=root))]
+        assert sum(sizes) == len(names) and set(sizes[: shards.READS_AT_ONCE]) == {shards.READ_BATCH_FIRST}
+        assert max(sizes) == most
+
+
+async def test_an_error_ends_the_round(zk: FakeZooKeeper) -> None:
+    async def things() -> AsyncIterator[int]:
+        for at in range(10):
+            yield at
+
+    ended: list[int] = []
+
+    async def work(at: int) -> int:
+        if at == 3:
+            raise ValueError("three")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(at)
+        return at
+
+    with pytest.raises(ValueError, match="three"):
+        [at async for at in shards.in_rounds(things(), work, 5)]
+    assert sorted(ended) == [0, 1, 2, 4]

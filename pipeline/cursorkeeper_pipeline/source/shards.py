@@ -1,17 +1,17 @@
 """Footers from ZooKeeper in bulk, bucket by bucket: what every table starts from.
 
-Owns: how buckets are listed and footers read (multiRead, several requests ahead), and that a footer which cannot be decoded is a value.
+Owns: how buckets are listed and footers read (multiRead, several requests at once), and that a footer which cannot be decoded is a value.
 Does not own: which bucket is whose task (`fleet`, `planning`), nor the rows.
 Invariants: reads see everything that was committed before the task began (one `sync`); a footer that vanishes between listing and read is
-not there; names are chosen before their footers are read; at most `READS_AHEAD` answers wait to be looked at; only the cursor's own znode
-counts (a node of another name or in another bucket is nobody's, as for the daemon).
+not there; names are chosen before their footers are read; at most `READS_AT_ONCE` answers wait to be looked at, and nothing is under way
+while they are: Spark may take its time with a batch, and the loop that would hear ZooKeeper's answers stands still meanwhile; only the
+cursor's own znode counts (a node of another name or in another bucket is nobody's, as for the daemon).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -34,15 +34,14 @@ from cursorkeeper_pipeline.source.systems import Systems
 A = TypeVar("A")
 B = TypeVar("B")
 
-LISTINGS_AHEAD: Final = 64
-"""Buckets asked for at once."""
+LISTINGS_AT_ONCE: Final = 64
 READ_BATCH: Final = 400
 """Footers of one read at most, which is one or two requests."""
-READ_BATCH_FIRST: Final = 64
+READ_BATCH_FIRST: Final = 16
 """Before it is known how large they are."""
 READ_BYTES: Final = 4 << 20
 """Of one read, by the mean of the one before: a footer may hold a whole state."""
-READS_AHEAD: Final = 4
+READS_AT_ONCE: Final = 8
 
 
 class Found(NamedTuple):
@@ -156,7 +155,7 @@ class Reader:
             self._batch = max(1, min(READ_BATCH, 2 * self._batch, READ_BYTES // max(1, mean_bytes)))
             return Answer(nodes, now_us())
 
-        async for read in ahead(self._batches(buckets), answer, READS_AHEAD):
+        async for read in in_rounds(self._batches(buckets), answer, READS_AT_ONCE):
             yield read
 
     async def names(self, buckets: Sequence[str]) -> AsyncIterator[tuple[str, list[CursorName]]]:
@@ -170,7 +169,7 @@ class Reader:
             children = await self._children(f"{self._root}/{bucket}")
             return bucket, [name for child in children if (name := self._chosen(bucket, child)) is not None]
 
-        async for found in ahead(each(), named, LISTINGS_AHEAD):
+        async for found in in_rounds(each(), named, LISTINGS_AT_ONCE):
             yield found
 
     def _chosen(self, bucket: str, child: str) -> CursorName | None:
@@ -216,17 +215,24 @@ class Reader:
             ) from e
 
 
-async def ahead(things: AsyncIterator[A], work: Callable[[A], Awaitable[B]], window: int) -> AsyncIterator[B]:
-    """`work` of each, in order, with at most `window` of them under way or waiting to be taken."""
-    under_way: deque[asyncio.Future[B]] = deque()
+async def in_rounds(things: AsyncIterator[A], work: Callable[[A], Awaitable[B]], at_once: int) -> AsyncIterator[B]:
+    """`work` of each, in order, `at_once` of them at once. Nothing is under way when a result is handed out."""
+    some: list[A] = []
+    async for thing in things:
+        some.append(thing)
+        if len(some) == at_once:
+            for result in await _round(some, work):
+                yield result
+            some = []
+    for result in await _round(some, work):
+        yield result
+
+
+async def _round(things: Sequence[A], work: Callable[[A], Awaitable[B]]) -> list[B]:
+    working = [asyncio.ensure_future(work(thing)) for thing in things]
     try:
-        async for thing in things:
-            under_way.append(asyncio.ensure_future(work(thing)))
-            if len(under_way) >= window:
-                yield await under_way.popleft()
-        while under_way:
-            yield await under_way.popleft()
+        return await asyncio.gather(*working)
     finally:
-        for one in under_way:
+        for one in working:
             one.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*working, return_exceptions=True)
