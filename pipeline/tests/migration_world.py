@@ -30,13 +30,16 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.writing import custom_metadata
+from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper_pipeline.sinks.exporting import ExportWork, Leftovers, Rules
 from cursorkeeper_pipeline.sinks.importing import ImportWork
 from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import Between, Places
@@ -181,6 +184,44 @@ class MigrationWorld:
         async with work.opened("test") as one:
             return await one(ref)
 
+    # ---- exports
+
+    async def exported(self, ref: PulsarCursorRef, between: Between | None = None, host: str = "", **rules: bool) -> Outcome:
+        """As `imported`."""
+        settings = structs.replace(self.settings, name=host) if host else self.settings
+        given = Rules(**{"replace": True, **rules})
+        work = ExportWork(Places(settings, self.pulsar, between), RUN, of_version("4.2"), LedgerSpec(2, 2, 2), given, claim_wait_s=30.0)
+        async with work.opened("test") as one:
+            return await one(ref)
+
+    async def with_acks_of_its_own(self, numbers: Iterable[int], form: str = "closed") -> list[PulsarCursorRef]:
+        """Imported, and acked on here: Pulsar has them as they were."""
+        await self.begun()
+        refs = await self.cursors(numbers, form=form)
+        for ref in refs:
+            assert (await self.imported(ref)).ok
+            source = await self.acked(ref, 910)
+            assert await source.keeper.close() == []
+            assert await self.differs(ref) == "1 acked entries too many"
+        return refs
+
+    async def pulsar_ledgers(self) -> set[int]:
+        """Of all of Pulsar's cursors."""
+        return {info.ledger async for info in self.ports.ledgers.list({"application": b"pulsar"})}
+
+    async def are_pulsars(self, refs: Iterable[PulsarCursorRef], before: set[int]) -> None:
+        """Pulsar has every cursor as ours is; since `before` nothing is left that no znode names."""
+        named = set()
+        for ref in refs:
+            assert await self.differs(ref) == "", ref
+            named.add((await read_cursor(self.theirs, ref)).znode.cursors_ledger)
+        assert await self.pulsar_ledgers() - before == named - {-1} - before
+
+    async def swept(self, refs: Iterable[PulsarCursorRef]) -> list[str]:
+        """As the driver does at the end of a run in which these were well."""
+        left = Leftovers(self.theirs)
+        return await left.delete(await left.made(RUN), {str(ref) for ref in refs})
+
 
 @asynccontextmanager
 async def migration_world(stack: Standalone, root: str, **changes: Any) -> AsyncIterator[MigrationWorld]:
@@ -307,3 +348,9 @@ async def dies(work: Awaitable[Outcome], at: StopsAt) -> bool:
     with suppress(asyncio.CancelledError, Died, BaseExceptionGroup):
         await attempt
     return True
+
+
+async def lost_its_session(world: MigrationWorld, ref: PulsarCursorRef) -> None:
+    """What ZooKeeper does to the claim of a process that it has not heard of for a session's time."""
+    with suppress(zk.NoNode):
+        await world.ports.zookeeper.delete(f"{folder_of(world.settings.root, 'claim')}/{ref.name.znode}", 0)

@@ -6,16 +6,14 @@ Whatever happened: afterwards every cursor is there once, whole, and what a daem
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import pytest
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_pipeline.sinks.comparing import Comparing
 from cursorkeeper_pipeline.sinks.record import State
 
-from pipeline.tests.migration_world import LAST, MigrationWorld, StopsAt, dies, migration_world, ref_of, state
+from pipeline.tests.migration_world import LAST, StopsAt, dies, lost_its_session, migration_world, ref_of, state
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 STEPS_MAX = 40
@@ -53,13 +51,6 @@ async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(stac
         await world.are_whole(refs)
 
 
-async def lost_its_session(world: MigrationWorld, number: int) -> None:
-    """What ZooKeeper does to the claim of a process that it has not heard of for a session's time."""
-    path = f"{world.settings.root.rpartition('/')[0]}/claims/{ref_of(number).name.znode}"
-    with suppress(zk.NoNode):
-        await world.ports.zookeeper.delete(path, 0)
-
-
 @pytest.mark.parametrize("then", ["another attempt", "a daemon has it", "a daemon had it"])
 async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(stack: Standalone, root: str, then: str) -> None:
     """A zombie: on another host, its session gone, its claim taken. Another attempt makes the cursor; a daemon opens it and acks."""
@@ -74,7 +65,7 @@ async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(stack: St
             reached.cancel()
             if not at.reached.is_set():
                 break
-            await lost_its_session(world, step)
+            await lost_its_session(world, ref)
             outcome = await world.imported(ref)
             assert outcome.ok, (step, at.steps, outcome)
             source = None if then == "another attempt" else await world.acked(ref, 900)

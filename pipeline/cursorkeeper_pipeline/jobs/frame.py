@@ -38,7 +38,9 @@ JOBS: Final[dict[str, tuple[str, str]]] = {
     "report": ("cursorkeeper_pipeline.jobs.report", "Limits, redeliveries, growth and sizes of all cursors, from footers alone."),
     "audit": ("cursorkeeper_pipeline.jobs.audit", "Every footer, record and snapshot checked, and ledgers that nobody owns."),
     "compact": ("cursorkeeper_pipeline.jobs.compact", "Cold cursors whose deltas outweigh their snapshot are rewritten; --dry-run."),
+    "archive": ("cursorkeeper_pipeline.jobs.archive", "Footers and hole counts kept by day and tenant, and how consumers lag."),
     "import": ("cursorkeeper_pipeline.jobs.import_", "Pulsar's own cursors become ours, each exactly once; --dry-run, --verify."),
+    "export": ("cursorkeeper_pipeline.jobs.export", "Our cursors become Pulsar's own again, each exactly once; --dry-run, --verify."),
 }
 """Job -> (its module, its line in the list)."""
 

@@ -39,7 +39,8 @@ Listing = Callable[[Ports, PulsarPorts, Selection, Callable[[SkippedPath], None]
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of a job. `about`: what makes it this run; `recorded`: it writes, so it has a record; `work` is made with its id;
-    `after`: what the driver does when every cursor is through, before the run is decided (notes for the report)."""
+    `after`: what the driver does with the outcomes before the run is decided; notes for the report;
+    `decided`: what it does once the run is DONE or ABORTED."""
 
     kind: str
     selection: Selection
@@ -50,7 +51,8 @@ class Run:
     id: str = ""
     recorded: bool = True
     tasks: int = 0
-    after: Callable[[str], Awaitable[list[str]]] | None = None
+    after: Callable[[str, DataFrame], list[str]] | None = None
+    decided: Callable[[str], None] | None = None
     skipped: list[SkippedPath] = field(default_factory=list)
 
     @property
@@ -61,6 +63,7 @@ class Run:
     def abort(self, out: Reporter) -> int:
         """OPEN -> ABORTED: no task begins a cursor any more. Raises CommandError."""
         record = on_driver(self._with_record(lambda found: found.decide(State.ABORTED)))
+        self._after_decision(record)
         out.json({"run": as_json(record), "selection": str(self.selection)})
         out.say(f"run {record.id} is {record.state}: what it has done stays as it is")
         return CLEAN if record.state is State.ABORTED else FINDINGS
@@ -80,14 +83,19 @@ class Run:
         outcomes = settled(self._outcomes(spark, refs), out)
         found = {(row["status"], row["ok"]): row["cursors"] for row in counts(outcomes).collect()}
         well = all(ok for _, ok in found)
-        notes = on_driver(self.after(self.name)) if self.after is not None and self.recorded else []
+        notes = self.after(self.name, outcomes) if self.after is not None and self.recorded else []
         if self.recorded:
             by_status = {status: n for (status, _), n in found.items()}
             state = State.DONE if well else State.OPEN
             record = on_driver(self._with_record(lambda now: now.decide(state, by_status, len(self.skipped))))
+            self._after_decision(record)
         self._report(out, outcomes, found, record, notes, time.monotonic() - began_s)
         outcomes.unpersist()
         return CLEAN if well else FINDINGS
+
+    def _after_decision(self, record: Record) -> None:
+        if self.decided is not None and record.state is not State.OPEN:
+            self.decided(record.id)
 
     @property
     def _about(self) -> dict[str, str]:

@@ -114,7 +114,8 @@ class RunRecord:
         raise self._undecided()
 
     async def check_open(self) -> None:
-        """Before a task begins a cursor. Raises CommandError, ZooKeeperError."""
+        """Before a task begins a cursor: what is decided by now is seen. Raises CommandError, ZooKeeperError."""
+        await self._zk.sync(self.path)
         found = await self._look()
         if found is None:
             raise CommandError(f"the record of this run ({self.path}) is gone", "find out who deleted it, and run it again", NO)

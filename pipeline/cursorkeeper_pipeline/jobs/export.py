@@ -1,0 +1,132 @@
+"""Our cursors of a selection become Pulsar's own again, in tasks: each exactly once, whatever dies, is retried, or runs twice.
+
+The rules of `export-pulsar` hold: topics that a broker may have are refused, and so is, with the numbers, what Pulsar could not hold or
+would drop by itself. A run has an id (--id, or made from what it is about): run it again and it continues; when all are done it costs
+nothing. Ledgers that attempts which died have left are removed at the end. Exit codes: 0 all done, 1 some refused or failed, 2 failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cursorkeeper.cli import connect, migrating
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.export_pulsar import ledger_spec, target_settings
+from cursorkeeper.cli.our_cursors import iter_ours
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
+from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION
+from cursorkeeper.settings import Settings
+
+from cursorkeeper_pipeline.jobs.frame import Reporter, arg
+from cursorkeeper_pipeline.jobs.import_ import comparison
+from cursorkeeper_pipeline.jobs.migration import Run, on_driver, places_of
+from cursorkeeper_pipeline.sinks.claims import WAIT_S
+from cursorkeeper_pipeline.sinks.exporting import ExportWork, Leftovers, Pins, Rules
+from cursorkeeper_pipeline.sinks.record import folder_of
+from cursorkeeper_pipeline.sinks.tasks import JOBS, Between, Places
+from cursorkeeper_pipeline.source.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLES: tuple[str, ...] = ()
+OUT = "cursorkeeper-export"
+NAMES_MAX = 1_000
+"""In one filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """See the module."""
+
+    id: str = arg("", "Of this run; default: made from what it is about.", metavar="ID")
+    dry_run: bool = arg(False, "Read and report everything, write nothing.")
+    verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
+    replace: bool = arg(False, "Put ours in the place of a Pulsar cursor that differs.")
+    live: bool = arg(False, "Also open cursors of ours: what is durable when they are read.")
+    broker_is_stopped: bool = arg(False, "Whatever ledgers and bundles look like: no broker has these topics.")
+    allow_loss: bool = arg(False, "Also what Pulsar's own next flush or unload would drop because of its limits.")
+    target_version: str = arg(DEFAULT_VERSION, "The Pulsar that will open them; decides its limits and forms.", metavar="VERSION")
+    abort: bool = arg(False, "End the run of this id: its tasks begin no cursor any more.")
+    jobs: int = arg(JOBS, "Cursors at once in each task.")
+    claim_wait_s: float = arg(WAIT_S, "How long a cursor that another attempt works on is waited for.")
+    pulsar_zookeeper: str = arg("", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]")
+    pulsar_broker_conf: Path | None = arg(None, "Pulsar's broker.conf: ZooKeeper, password, quorums, limits.", metavar="FILE")
+    settings: Settings | None = None
+
+
+def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:
+    """CLEAN or FINDINGS. Raises CommandError. `between`: see `Places`."""
+    conf = migrating.pulsar_conf(arguments.pulsar_broker_conf)
+    places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, conf)
+    places = Places(places.settings, places.pulsar, between)
+    if arguments.verify:
+        return comparison(source, places, arguments.jobs, "export").execute(spark, out)
+    limits, spec = target_settings(arguments.target_version, conf), ledger_spec(conf)
+    rules = Rules(arguments.replace, arguments.live, arguments.broker_is_stopped, arguments.allow_loss, arguments.dry_run)
+
+    def after(name: str, outcomes: DataFrame) -> list[str]:
+        return swept(places, name, outcomes)
+
+    run = Run(
+        "export", source.selection, places, about(arguments, places, rules), of_ours,
+        lambda id: ExportWork(places, id, limits, spec, rules, arguments.jobs, arguments.claim_wait_s),
+        arguments.id, recorded=not arguments.dry_run, tasks=source.tasks, after=after, decided=lambda name: decided(places, name),
+    )  # fmt: skip
+    return run.abort(out) if arguments.abort else run.execute(spark, out)
+
+
+def about(arguments: Arguments, places: Places, rules: Rules) -> dict[str, str]:
+    """What makes it this run."""
+    found = {"pulsarZookeeper": places.pulsar.zookeeper, "zookeeper": places.settings.zookeeper, "root": places.settings.root}
+    found["targetVersion"] = arguments.target_version
+    return found | {name: "true" for name, value in asdict(rules).items() if value}
+
+
+def of_ours(
+    ports: Ports, _pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
+) -> AsyncIterator[PulsarCursorRef]:
+    """Every cursor that has a footer and that Pulsar can have."""
+    return iter_ours(ports.footers, selection, skipped=skipped)
+
+
+def swept(places: Places, name: str, outcomes: DataFrame) -> list[str]:
+    """What attempts that died have left goes; notes. Raises CommandError, what the clients raise."""
+    plain = Places(places.settings, places.pulsar)
+
+    async def find() -> dict[int, PulsarCursorRef]:
+        async with plain.opened("reader", "writer") as (_, theirs):
+            return await Leftovers(theirs).made(name)
+
+    made = on_driver(find())
+    well = well_among(outcomes, [str(ref) for ref in made.values()])
+
+    async def sweep() -> list[str]:
+        async with plain.opened("reader", "writer") as (_, theirs):
+            return await Leftovers(theirs).delete(made, well)
+
+    return on_driver(sweep())
+
+
+def decided(places: Places, name: str) -> None:
+    """Nobody asks any more what this run has pinned. Raises CommandError, ZooKeeperError."""
+
+    async def purge() -> None:
+        async with connect.zookeeper(places.settings) as zookeeper:
+            await Pins(zookeeper, f"{folder_of(places.settings.root, 'export')}/{name}").purge()
+
+    on_driver(purge())
+
+
+def well_among(outcomes: DataFrame, cursors: Sequence[str]) -> set[str]:
+    """Which of a few cursors are well."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found: set[str] = set()
+    for first in range(0, len(cursors), NAMES_MAX):
+        some = outcomes.where(F.col("ok") & F.col("cursor").isin(list(cursors[first : first + NAMES_MAX])))
+        found |= {row["cursor"] for row in some.select("cursor").collect()}
+    return found
