@@ -79,7 +79,7 @@ def test_what_the_tables_say(spark: SparkSession) -> None:
     assert [(f.name, f.dataType) for f in found.schema] == [(f.name, f.dataType) for f in from_arrow_schema(schemas.FINDINGS)]
     (orphan,) = found.collect()
     assert (orphan["kind"], orphan["place"], orphan["cursor"], orphan["cursor_key"]) == ("orphan_ledger", "ledger 1", "c5", 5)
-    assert "created 2001-01-01 00:00:00 UTC" in orphan["message"] and "cursorkeeper gc" in orphan["remedy"]
+    assert "created 2001-01-01T00:00:00Z" in orphan["message"] and "cursorkeeper gc" in orphan["remedy"]
 
     checks = check(
         spark, (5, "open", 3, "checked"), (5, "open", 3, "record_damaged"), (6, "", 0, "checked"), (6, "", 0, "footer_unreadable"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cursorkeeper.format.pulsar import names
-from cursorkeeper.migration.cluster import TOPICS_AHEAD, PulsarCursorRef, Selection, iter_cursors
+from cursorkeeper.migration.cluster import TOPICS_AHEAD, PulsarCursorRef, Selection, iter_cursors, iter_topic_paths
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper_clients.zookeeper.fake_faults import NotNow, UnknownNotDone
 
@@ -26,6 +26,23 @@ async def populated(world: PulsarWorld) -> None:
     for topic, sub in CURSORS:
         await world.put(names.cursor_path(topic, sub), b"")
     await world.put("/managed-ledgers/a/ns/persistent/nobody-subscribed", b"")
+
+
+async def test_readers_that_share_the_work(world: PulsarWorld) -> None:
+    """Topics are told without their cursors, and each reader takes its own."""
+    await populated(world)
+    zookeeper = await world.zk()
+    paths = [path async for path in iter_topic_paths(zookeeper, Selection.everything(), patience=HASTY)]
+    assert sorted(paths) == sorted(
+        {names.topic_path(topic) for topic, _ in CURSORS} | {"/managed-ledgers/a/ns/persistent/nobody-subscribed"}
+    )
+    shares = [paths[::2], paths[1::2]]
+    found = [
+        [ref async for ref in iter_cursors(zookeeper, Selection.everything(), patience=HASTY, only=set(share).__contains__)]
+        for share in shares
+    ]
+    assert sorted(found[0] + found[1]) == sorted(PulsarCursorRef(*cursor) for cursor in CURSORS)
+    assert all(ref.topic_path in share for refs, share in zip(found, shares, strict=True) for ref in refs) and all(found)
 
 
 @pytest.mark.parametrize(

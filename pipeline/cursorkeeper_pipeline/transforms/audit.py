@@ -56,8 +56,8 @@ def orphans(first: DataFrame, second: DataFrame) -> DataFrame:
     """FINDINGS: garbage at both looks. `first` is what `garbage` gave, `second` the table again, later."""
     still = second.where(F.col("verdict") == "garbage").select("ledger_id")
     said = F.format_string(
-        "no footer names it or ever can: it is of epoch %d, %s, %d bytes, created %s UTC",
-        "epoch", "state", "bytes", F.date_format("created", "yyyy-MM-dd HH:mm:ss"),
+        "no footer names it or ever can: it is of epoch %d, %s, %d bytes, created %s",
+        "epoch", "state", "bytes", F.date_format("created", "yyyy-MM-dd'T'HH:mm:ssXXX"),
     )  # fmt: skip
     return _of_ledgers(first.join(still, "ledger_id", "left_semi"), "orphan_ledger", said, SWEEP)
 
