@@ -214,7 +214,8 @@ def run(job: Job, call: Call) -> int:
     """The session, the job, the end of the session."""
     from cursorkeeper_pipeline.session import session
 
-    spark = session(f"cursorkeeper {call.name}", master=call.master, remote=call.remote, conf=call.conf)
+    wanted = getattr(job, "CONF", {})
+    spark = session(f"cursorkeeper {call.name}", master=call.master, remote=call.remote, conf=call.conf, wanted=wanted)
     try:
         return job.run(spark, call.source, call.arguments, call.out)
     finally:

@@ -30,8 +30,11 @@ REMOTE_WAIT_S = 10.0
 """Spark's own client tries for ten minutes before it says that nobody is there."""
 
 
-def session(app: str, *, master: str = LOCAL, remote: str = "", conf: Mapping[str, str] | None = None) -> SparkSession:
+def session(
+    app: str, *, master: str = LOCAL, remote: str = "", conf: Mapping[str, str] | None = None, wanted: Mapping[str, str] | None = None
+) -> SparkSession:
     """A new one, or the one that there is. `remote`: sc://host:port of a Spark Connect server, instead of a master.
+    `wanted`: what counts where nobody gave another value.
 
     Under spark-submit the master that it names wins, and so do its settings over our defaults. On a local master the workers run this
     very Python. Raises OptionError if nobody answers at `remote`.
@@ -51,7 +54,8 @@ def session(app: str, *, master: str = LOCAL, remote: str = "", conf: Mapping[st
     builder = SparkSession.builder.appName(app)
     if "spark.master" not in said:
         builder = builder.master(master)
-    for key, value in {**{k: v for k, v in DEFAULTS.items() if k not in said}, **given}.items():
+    ours = {**DEFAULTS, **(wanted or {})}
+    for key, value in {**{k: v for k, v in ours.items() if k not in said}, **given}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

@@ -6,6 +6,7 @@ A job is a module `jobs/NAME.py` (the words after the last dot below are what th
   `settings: Settings | None = None` is filled with the daemon's settings (for jobs that write) and is no option;
 - `TABLES`, the tables of the source that it reads, so that a gateway is asked for only by jobs that need one;
 - `OUT` (may be missing), the folder of its results where `--out` is not given; without it, none are written;
+- `CONF` (may be missing), settings of Spark that it wants where nobody gave others;
 - `run(spark, source, arguments, out) -> int`: `CLEAN`, `FINDINGS` or `FAILED`.
 
 and a line in `JOBS`. Invariant: nothing here imports Spark, so that `--help` and `--print-submit` start no JVM.

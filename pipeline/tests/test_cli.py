@@ -1,0 +1,216 @@
+"""`cursorkeeper pipeline`: options from words and files, the spark-submit line, and what a failed job says. Starts no Spark."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_type_hints
+
+import pytest
+from cursorkeeper.cli import main as program
+from cursorkeeper.cli.problems import CommandError
+from cursorkeeper.settings import Settings
+from cursorkeeper_pipeline import cli, job_file
+from cursorkeeper_pipeline.failures import from_spark, problem_of
+from cursorkeeper_pipeline.jobs import frame
+from cursorkeeper_pipeline.source.options import OptionError
+from cursorkeeper_pipeline.submit import Submit
+from typer.testing import CliRunner, Result
+
+
+def pipeline(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(program.app, ["pipeline", *arguments], env={"COLUMNS": "160", "NO_COLOR": "1", **environment})
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+def test_every_job_is_listed_and_has_the_common_options() -> None:
+    listed = pipeline("--help")
+    for name, (_, line) in frame.JOBS.items():
+        assert f" {name} " in listed.output and line.split(",")[0][:40] in listed.output
+        text = pipeline(name, "--help")
+        assert text.exit_code == 0, text.output
+        for flag in ("--zookeeper", "--gateway", "--root", "--config", "--broker-conf", "--tenant", "--topic", "--master", "--remote",
+                     "--conf", "--option", "--out", "--json", "--print-submit", "--job-config", "--debug"):  # fmt: skip
+            assert f"{flag} " in text.output, (name, flag)
+        for field in get_type_hints(cli.job_of(name).Arguments):
+            assert field == frame.SETTINGS_FIELD or f"--{field.replace('_', '-')}" in text.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["repot"], "No such command"),
+        (["report", "--no-such"], "No such option"),
+        (["report", "--option", "mode"], "write key=value"),
+        (["report", "--option", "mod=failfast"], "did you mean mode"),
+        (["report", "--conf", "x"], "write key=value"),
+        (["report", "--master", "local[2]", "--remote", "sc://h:1"], "give one of them"),
+        (["report", "--tenant", "t", "--topic", "persistent://t/n/x"], "tenant and topic are given"),
+        (["report", "--since", "/nowhere", "--top", "x"], "top"),
+        (["report", "--job-config", "/nowhere.toml"], "check the path"),
+        (["report", "--remote", "http://h"], "write sc://host:port"),
+        (["report", "--remote", "sc://127.0.0.1:1"], "start-connect-server"),
+    ],
+)
+def test_what_is_wrong_ends_with_2_a_line_and_a_remedy(arguments: list[str], said: str) -> None:
+    found = pipeline(*arguments)
+    assert found.exit_code == 2
+    assert said in " ".join(found.output.split()) and "Traceback" not in found.output
+
+
+def test_without_the_extra_the_remedy_is_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "EXTRA", ("pyspark_that_nobody_has", "pyarrow"))
+    found = pipeline("report")
+    assert found.exit_code == 2
+    assert found.output == "cursorkeeper: the pipeline needs pyspark_that_nobody_has\nWhat to do: pip install cursorkeeper[spark]\n"
+    assert pipeline("--help").exit_code == 0
+
+
+# --- a job's values -------------------------------------------------------------------------------------------------
+
+
+class Colour(StrEnum):
+    RED = "red"
+    GREEN = "green"
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    text: str = frame.arg("", "A text.")
+    count: int = frame.arg(3, "A count.")
+    ratio: float | None = frame.arg(None, "A ratio.")
+    deep: bool = frame.arg(False, "Deep.")
+    place: Path | None = frame.arg(None, "A place.")
+    colour: Colour = frame.arg(Colour.RED, "A colour.")
+    many: tuple[str, ...] = frame.arg((), "Many.")
+    settings: Settings | None = None
+
+
+JOB: Any = SimpleNamespace(Arguments=Arguments, TABLES=("holes",), OUT="results", run=None)
+
+
+def call(job: Any = JOB, **given: Any) -> cli.Call:
+    names = [*cli.COMMON, *cli.own_options(job)]
+    assert not set(given) - set(names)
+    return cli.prepare("report", job, {**dict.fromkeys(names), "print_submit": False, "debug": False, **given})
+
+
+def test_defaults_are_those_of_the_dataclass_and_of_the_daemon() -> None:
+    found = call()
+    assert found.arguments == Arguments(settings=found.arguments.settings)
+    assert (found.source.zookeeper, found.source.gateway) == ("127.0.0.1:2181", "127.0.0.1:7651")
+    assert (found.master, found.remote, found.out.folder, found.conf) == ("local[*]", "", "results", {})
+    assert "settings" not in cli.own_options(JOB)
+
+
+def test_a_job_on_footers_alone_knows_no_gateway() -> None:
+    job: Any = SimpleNamespace(Arguments=Arguments, TABLES=("cursors", "segments"), run=None)
+    found = call(job, gateway="127.0.0.1:7651")
+    assert (found.source.gateway, found.source.gateway_token_file, found.source.password) == ("", "", "")
+    assert found.out.folder == ""
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        'zookeeper = "file:1"\nroot = "/file"\nmaster = "local[3]"\n[conf]\n"spark.ui.enabled" = true\n[option]\ntasks = 7\n'
+        '[report]\ncount = 5\ntext = "file"\nmany = ["a", "b"]\ncolour = "green"\nplace = "/p"\n[audit]\nof_nobody_s_business_here = 1\n'
+    )
+    found = call(job_config=file, root="/flag", text="flag", many=["c"], conf=["a.b=c=d"])
+    assert (found.source.zookeeper, found.source.root, found.source.tasks, found.master) == ("file:1", "/flag", 7, "local[3]")
+    own = found.arguments
+    assert (own.count, own.text, own.many, own.colour, own.place) == (5, "flag", ("c",), Colour.GREEN, Path("/p"))
+    assert found.conf == {"a.b": "c=d"}
+    assert call(job_config=file).conf == {"spark.ui.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("zookeper = 'x'", "unknown option zookeper"), ("x =", "correct the TOML"), ("report = 3", "is no table"),
+        ("[report]\nnothing = 1", "unknown option nothing"), ("[report]\ncount = 'many'", "count"), ("[report]\ncolour = 'blue'", "colour"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_told(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(text)
+    with pytest.raises(OptionError, match=said) as found:
+        call(job_config=file)
+    assert "What to do" in str(found.value)
+
+
+def test_settings_come_from_the_daemon_s_file(tmp_path: Path) -> None:
+    config = tmp_path / "daemon.toml"
+    config.write_text('zookeeper = "zk:2181"\ngateway = "gw:1"\npassword = "secret"\nensemble = 5\n')
+    found = call(config=config)
+    assert (found.source.zookeeper, found.source.gateway, found.source.password) == ("zk:2181", "gw:1", "secret")
+    assert found.arguments.settings.ensemble == 5
+
+
+def test_words_of_pairs() -> None:
+    assert job_file.pairs("conf", ["a=b", " c =d=e", "f="]) == {"a": "b", "c": "d=e", "f": ""}
+
+
+# --- spark-submit ---------------------------------------------------------------------------------------------------
+
+
+def test_print_submit_on_a_cluster_brings_python_along() -> None:
+    found = pipeline(
+        "report", "--master", "spark://h:7077", "--tenant", "a b", "--conf", "spark.executor.memory=2g", "--json", "--print-submit"
+    )
+    assert found.exit_code == 0
+    lines = [line for line in found.output.splitlines() if not line.startswith("#")]
+    words = shlex.split(" ".join(line.removesuffix("\\") for line in lines))
+    assert words[:4] == ["PYSPARK_PYTHON=./ckenv/bin/python", "spark-submit", "--master", "spark://h:7077"]
+    assert words[4:10] == [
+        "--archives", "cursorkeeper-env.tar.gz#ckenv", "--py-files", "cursorkeeper.zip", "--conf", "spark.executor.memory=2g"
+    ]  # fmt: skip
+    assert Path(words[10]).name == "pipeline_main.py" and Path(words[10]).exists()
+    assert words[11:] == ["report", "--tenant", "a b", "--json"]
+    assert found.output.count("# ") >= 3
+
+
+def test_print_submit_names_neither_password_nor_archives_where_they_are_not_needed() -> None:
+    found = pipeline("report", "--print-submit", CURSORKEEPER_PASSWORD="secret")
+    assert "secret" not in found.output and "--archives" not in found.output and "local[*]" in found.output
+    remote = Submit("report", remote="sc://h:15002").line()
+    assert "--remote sc://h:15002" in remote and "--master" not in remote and "PYSPARK_PYTHON" not in remote
+
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+TRACE = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
+  File "/x/cursorkeeper_pipeline/source/footers.py", line 57, in plan
+cursorkeeper_clients.zookeeper.errors.ZooKeeperError: away
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+cursorkeeper.cli.problems.CommandError: ZooKeeper: 127.0.0.1:1 does not answer. What to do: start it, or name another
+\tat org.apache.spark.sql.errors.QueryCompilationErrors$.x(QueryCompilationErrors.scala:2000)
+"""
+
+
+def test_a_traceback_out_of_spark_is_reduced_to_our_message() -> None:
+    found = from_spark(TRACE)
+    assert (found.message, found.remedy) == ("ZooKeeper: 127.0.0.1:1 does not answer", "start it, or name another")
+
+
+def test_a_worker_without_our_code_is_told_what_it_needs() -> None:
+    found = from_spark("Job aborted: Traceback\n  File x\nModuleNotFoundError: No module named 'cursorkeeper'\n\tat java")
+    assert "No module named 'cursorkeeper'" in found.message and "--archives" in found.remedy
+
+
+def test_what_is_not_ours_keeps_its_first_line() -> None:
+    from pyspark.errors import AnalysisException
+
+    found = problem_of(AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03\n\tat java.x"))
+    assert found.message == "Spark: [PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03" and "--debug" in found.remedy
+    assert problem_of(CommandError("no", "do")).remedy == "do"
+    assert "internal error" in problem_of(KeyError("x")).message
