@@ -1,0 +1,127 @@
+"""Keeps what the fleet is today: footers, the ledgers that they name and counts of holes, as Parquet by day and tenant; and says from the
+days that are kept how long consumers have been behind, and whether it grows. Run it once a day. A second run of a day replaces the first
+one as a whole, whether or not it had ended.
+
+The folder must be one that every executor and this process see. The tables are `cursors`, `segments` and `hole_stats` (each
+day=YYYY-MM-DD/tenant=...), and, made anew by each run from the last `--lag-days` days, `lag` and `lag_tenants`.
+
+Exit code 1: a cursor's footer or state cannot be read; its row says why.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.jobs.day_folder import DayFolder
+from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg, read
+from cursorkeeper_pipeline.source.options import OptionError, Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLES = ("cursors", "segments", "hole_stats")
+OUT = "cursorkeeper-archive"
+ARCHIVED: Final = {
+    "cursors": schemas.ARCHIVED_CURSORS, "segments": schemas.ARCHIVED_SEGMENTS, "hole_stats": schemas.ARCHIVED_HOLE_STATS,
+}  # fmt: skip
+SHOWN: Final = ("cursor", "tenant", "hole_entries", "since", "oldest_hole_days_at_least", "holes_per_day")
+NO_TENANT: Final = ""
+"""Of topics that Pulsar could not have; a folder cannot have this name, so Parquet holds a null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """See `arg`'s texts."""
+
+    day: str = arg("", "The day that this reading is kept as; default: today, in UTC.", metavar="YYYY-MM-DD")
+    lag_days: int = arg(30, "How many archived days are looked at for ages and growth.")
+    top: int = arg(20, "How many cursors are named, those with the oldest holes first.")
+
+    @property
+    def date(self) -> datetime.date:
+        """Raises OptionError."""
+        if self.lag_days < 1 or self.top < 0:
+            raise OptionError("lag-days must be at least 1, and top not negative. What to do: leave them out")
+        try:
+            return datetime.date.fromisoformat(self.day) if self.day else datetime.datetime.now(datetime.UTC).date()
+        except ValueError:
+            raise OptionError(f"day = {self.day!r}. What to do: write YYYY-MM-DD, or leave it out") from None
+
+
+def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
+    """See the module. Raises OptionError, CommandError."""
+    day = arguments.date
+    if not out.folder:
+        raise OptionError("out is empty, and an archive is a folder. What to do: give --out DIR")
+    folder = DayFolder(out.folder, tuple(ARCHIVED))
+    recovered = folder.recover()
+    keep_day(spark, source, folder, day)
+    return _told(spark, folder, day, recovered, arguments, out)
+
+
+def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datetime.date) -> None:
+    """Reads the fleet once and puts it in the place of what the day has."""
+    from cursorkeeper_pipeline.transforms import archive
+
+    stage = folder.stage(day)
+    _write(archive.cursors_of(read(spark, source, "cursors"), day), f"{stage}/cursors")
+    # ZooKeeper is asked once: the other tables are joined with what is written
+    cursors = _tables(spark, f"{stage}/cursors", "cursors", drop="day")
+    _write(archive.segments_of(read(spark, source, "segments"), cursors, day), f"{stage}/segments")
+    _write(archive.hole_stats_of(read(spark, source, "hole_stats"), cursors, day), f"{stage}/hole_stats")
+    folder.publish(stage)
+
+
+def archived(spark: SparkSession, folder: DayFolder, table: str) -> DataFrame:
+    """All days of a table."""
+    return _tables(spark, folder.table(table), table)
+
+
+def _tables(spark: SparkSession, place: str, table: str, drop: str = "") -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = pa.schema([field for field in ARCHIVED[table] if field.name != drop])
+    # by our own schema: Spark would take a tenant 007 for a number
+    return spark.read.schema(from_arrow_schema(schema)).parquet(place).fillna({"tenant": NO_TENANT})
+
+
+def _write(frame: DataFrame, place: str) -> None:
+    """One file a tenant and task: a tenant is one task's."""
+    frame.drop("day").repartition("tenant").write.partitionBy("tenant").parquet(place)
+
+
+def _told(spark: SparkSession, folder: DayFolder, day: datetime.date, recovered: list[str], arguments: Arguments, out: Reporter) -> int:
+    """Lag, the job's result, the exit code."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from cursorkeeper_pipeline.transforms.lag import lag, tenants
+
+    after = day - datetime.timedelta(days=arguments.lag_days)
+    window = (F.col("day") > F.lit(after)) & (F.col("day") <= F.lit(day))
+    cursors, stats = (archived(spark, folder, table).where(window) for table in ("cursors", "hole_stats"))
+    out.parquet("lag", lag(stats, cursors))
+    lags = spark.read.parquet(folder.table("lag"))
+    out.parquet("lag_tenants", tenants(lags))
+    today = lags.where(F.col("day") == F.lit(day))
+    oldest = today.where("since is not null").orderBy(F.desc("oldest_hole_days_at_least"), F.desc("hole_entries"), "cursor_key")
+    shown: list[dict[str, Any]] = [row.asDict() for row in oldest.limit(arguments.top).select(*SHOWN).collect()]
+    statuses = {
+        table: {row["status"]: row["count"] for row in frame.where(F.col("day") == F.lit(day)).groupBy("status").count().collect()}
+        for table, frame in (("footers", cursors), ("states", stats))
+    }  # fmt: skip
+    sums = today.agg(F.count("*"), F.coalesce(F.sum("hole_entries"), F.lit(0)), F.sum("holes_grown")).collect()[0]
+    days = [row["day"] for row in cursors.select("day").distinct().orderBy("day").collect()]
+    bad = sum(count for found in statuses.values() for status, count in found.items() if status not in (schemas.OK, schemas.AT_LEAST))
+    out.json({
+        "day": day, "days": len(days), "recovered": recovered, "status": statuses, "cursors": sums[0], "holeEntries": sums[1],
+        "holesGrown": sums[2], "oldest": shown,
+    })  # fmt: skip
+    out.say(f"{day}: {sum(statuses['footers'].values()):,} cursors kept, {sums[1]:,} holes; {len(days)} days are there.")
+    for row in shown:
+        out.say(f"  {row['cursor']}: {row['hole_entries']:,} holes, the oldest for {row['oldest_hole_days_at_least']} days at least")
+    return FINDINGS if bad else CLEAN

@@ -1,0 +1,113 @@
+"""The archive's folder: `TABLE/day=YYYY-MM-DD/tenant=.../*.parquet`, in which a day is replaced as a whole.
+
+Spark's own dynamic overwrite replaces partition by partition and leaves a tenant that is gone. Here a day is written beside, below
+`_staging` (which readers of Parquet folders do not see), then a file READY decides, then folders are renamed. Invariants: before READY is
+there the day is as it was, all tables of it; afterwards it is the new one as soon as the renames were done, by this process or by the next
+one (`recover`), which does the same and may do it twice; nothing else is touched. For the moment between two renames of a day that is
+replaced, it is not there. One archiving process at a time.
+
+Renaming folders must be possible: local and mounted file systems, and HDFS. An object store cannot.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from cursorkeeper_pipeline.source.options import OptionError
+
+STAGING, READY = "_staging", "READY"
+RENAMING = ("local", "hdfs", "viewfs")
+_STAGE = re.compile(r"(\d{4}-\d\d-\d\d)-[0-9a-f]{32}")
+
+
+class DayFolder:
+    """See the module. `say` is told each change of a folder, after it."""
+
+    def __init__(self, folder: str, tables: Sequence[str], *, say: Callable[[str], None] = lambda _what: None) -> None:
+        self._tables, self._say = tuple(tables), say
+        self.base = folder.rstrip("/") if "://" in folder else str(Path(folder).resolve())
+        self._root: str
+        try:
+            self._fs, self._root = fs.FileSystem.from_uri(self.base) if "://" in folder else (fs.LocalFileSystem(), self.base)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise OptionError(f"out = {folder}: {error}. What to do: name a folder that this machine can write to") from None
+        if self._fs.type_name not in RENAMING:
+            raise OptionError(
+                f"out = {folder}: a day is replaced by renaming folders, which {self._fs.type_name} cannot. "
+                "What to do: archive to a mounted file system or HDFS, and copy finished days from there"
+            )
+
+    def table(self, name: str) -> str:
+        """Where a table's days are, for Spark."""
+        return f"{self.base}/{name}"
+
+    def stage(self, day: datetime.date) -> str:
+        """A new place for a day's tables, for Spark: `STAGE/TABLE`."""
+        return f"{self.base}/{STAGING}/{day.isoformat()}-{uuid.uuid4().hex}"
+
+    def publish(self, stage: str) -> None:
+        """All tables of the stage take the place of what the day has."""
+        place = f"{self._root}/{STAGING}/{stage.rpartition('/')[2]}"
+        missing = [table for table in self._tables if not self._exists(f"{place}/{table}")]
+        if missing:
+            raise ValueError(f"{stage}: {', '.join(missing)} were not written")
+        with self._fs.open_output_stream(f"{place}/_{READY}") as file:
+            file.write(b"")
+        self._move(f"{place}/_{READY}", f"{place}/{READY}")
+        self._roll_forward(place)
+
+    def recover(self) -> list[str]:
+        """Ends what a process that died had begun: published where READY is there, else removed. The days that were published."""
+        ended = []
+        for place in self._children(f"{self._root}/{STAGING}"):
+            found = _STAGE.fullmatch(place.rpartition("/")[2])
+            if found is None:
+                continue  # not ours
+            if self._exists(f"{place}/{READY}"):
+                self._roll_forward(place)
+                ended.append(found[1])
+            else:
+                self._remove(place)
+        return ended
+
+    def _roll_forward(self, place: str) -> None:
+        found = _STAGE.fullmatch(place.rpartition("/")[2])
+        assert found is not None
+        for table in self._tables:
+            new, day = f"{place}/{table}", f"{self._root}/{table}/day={found[1]}"
+            if not self._exists(new):
+                continue  # it is in its place already
+            if self._exists(day):
+                self._move(day, f"{place}/_old-{table}")
+            self._fs.create_dir(f"{self._root}/{table}", recursive=True)
+            self._move(new, day)
+        self._remove(place)
+
+    def _move(self, old: str, new: str) -> None:
+        self._fs.move(old, new)
+        self._say(f"moved to {new}")
+
+    def _remove(self, place: str) -> None:
+        """READY goes last: what is half removed must still be known as published."""
+        for child in self._children(place):
+            if not child.endswith(f"/{READY}"):
+                self._fs.delete_dir(child) if self._is_folder(child) else self._fs.delete_file(child)
+                self._say(f"removed {child}")
+        self._fs.delete_dir(place)
+        self._say(f"removed {place}")
+
+    def _exists(self, path: str) -> bool:
+        return bool(self._fs.get_file_info(path).type != fs.FileType.NotFound)
+
+    def _is_folder(self, path: str) -> bool:
+        return bool(self._fs.get_file_info(path).type == fs.FileType.Directory)
+
+    def _children(self, path: str) -> list[str]:
+        return sorted(info.path for info in self._fs.get_file_info(fs.FileSelector(path, allow_not_found=True)))

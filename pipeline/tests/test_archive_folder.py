@@ -1,0 +1,116 @@
+"""The archive's folder without Spark: a day is replaced as a whole, whatever step the process dies at."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cursorkeeper_pipeline.jobs.day_folder import DayFolder
+from cursorkeeper_pipeline.source.options import OptionError
+
+DAY, BEFORE = datetime.date(2026, 11, 21), datetime.date(2026, 11, 20)
+TABLES = ("cursors", "segments", "hole_stats")
+
+
+class Died(BaseException):
+    """As a process that is killed."""
+
+
+def staged(folder: DayFolder, content: str, day: datetime.date = DAY, tables: tuple[str, ...] = TABLES) -> str:
+    """As Spark writes it; the tenants say which content it is."""
+    stage = folder.stage(day)
+    for table in tables:
+        file = Path(stage) / table / f"tenant={content}" / "part-0.parquet"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"{table} {content}")
+    return stage
+
+
+def contents(base: Path, day: datetime.date = DAY) -> list[str]:
+    """Of each table, the tenants of the day."""
+    return [",".join(sorted(p.name for p in (base / table / f"day={day}").glob("*"))) for table in TABLES]
+
+
+def only(content: str) -> list[str]:
+    return [f"tenant={content}"] * len(TABLES)
+
+
+def test_a_day_is_published_and_replaced(tmp_path: Path) -> None:
+    folder = DayFolder(str(tmp_path), TABLES)
+    folder.publish(staged(folder, "other", BEFORE))
+    folder.publish(staged(folder, "one"))
+    assert contents(tmp_path) == only("one")
+    folder.publish(staged(folder, "two"))
+    assert contents(tmp_path) == only("two") and contents(tmp_path, BEFORE) == only("other")
+    assert not list((tmp_path / "_staging").iterdir())
+
+
+def test_what_was_not_written_to_its_end_is_not_published(tmp_path: Path) -> None:
+    folder = DayFolder(str(tmp_path), TABLES)
+    folder.publish(staged(folder, "one"))
+    half = staged(folder, "two", tables=TABLES[:2])
+    with pytest.raises(ValueError, match="hole_stats were not written"):
+        folder.publish(half)
+    assert folder.recover() == [] and contents(tmp_path) == only("one") and not list((tmp_path / "_staging").iterdir())
+
+
+def _steps(base: Path) -> int:
+    said: list[str] = []
+    folder = DayFolder(str(base), TABLES, say=said.append)
+    folder.publish(staged(folder, "one"))
+    said.clear()
+    folder.publish(staged(folder, "two"))
+    return len(said)
+
+
+def test_it_dies_behind_every_step_and_the_next_run_ends_it(tmp_path: Path) -> None:
+    """Also a run that ends what another one began may die, at each of its steps."""
+    steps = _steps(tmp_path / "count")
+    assert steps >= 2 * len(TABLES) + 2
+    for at in range(steps):
+        for again in range(steps):
+            base = tmp_path / f"{at}-{again}"
+            whole = DayFolder(str(base), TABLES)
+            whole.publish(staged(whole, "one"))
+            _dies(lambda folder: folder.publish(staged(folder, "two")), base, at)
+            _dies(DayFolder.recover, base, again)
+            whole.recover()
+            assert contents(base) == only("two"), (at, again)
+            assert not list((base / "_staging").iterdir()) and whole.recover() == []
+
+
+def _dies(work: Callable[[DayFolder], object], base: Path, at: int) -> None:
+    left = at
+
+    def say(_step: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Died
+
+    with suppress(Died):
+        work(DayFolder(str(base), TABLES, say=say))
+
+
+def test_before_the_decision_the_old_day_stays(tmp_path: Path) -> None:
+    folder = DayFolder(str(tmp_path), TABLES)
+    folder.publish(staged(folder, "one"))
+    staged(folder, "two")  # all of it is written, and then the process dies
+    assert folder.recover() == [] and contents(tmp_path) == only("one")
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    folder = DayFolder(str(tmp_path), TABLES)
+    (tmp_path / "_staging" / "mine").mkdir(parents=True)
+    folder.recover()
+    assert (tmp_path / "_staging" / "mine").is_dir()
+
+
+def test_an_object_store_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"renaming folders.*What to do"):
+        DayFolder("s3://bucket/archive?region=eu-west-1", TABLES)
+    with pytest.raises(OptionError, match="What to do"):
+        DayFolder("nowhere://bucket/archive", TABLES)
