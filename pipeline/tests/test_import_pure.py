@@ -1,0 +1,253 @@
+"""Migration without Spark and without real systems: records and claims on a ZooKeeper in memory, rows, whose a footer is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cursorkeeper.cli.migrating import Outcome
+from cursorkeeper.cli.problems import CommandError, Problem
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import Position
+from cursorkeeper.migration.cluster import PulsarCursorRef
+from cursorkeeper.settings import Settings
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
+from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
+from cursorkeeper_pipeline.sinks.claims import Claims
+from cursorkeeper_pipeline.sinks.exporting import Pin, Pinned, Pins
+from cursorkeeper_pipeline.sinks.importing import is_nobodys, named
+from cursorkeeper_pipeline.sinks.record import RunRecord, State, checked_id, folder_of, id_of
+from cursorkeeper_pipeline.sinks.tasks import each, row_of
+from cursorkeeper_pipeline.transforms.migration import OUTCOMES, tasks_for
+
+REF = PulsarCursorRef("persistent://t/ns/a topic", "sub")
+NAME = CursorName(*REF)
+ABOUT = {"selection": "all cursors"}
+
+
+@pytest.fixture
+def server() -> FakeZooKeeperServer:
+    return FakeZooKeeperServer(random.Random(1))
+
+
+async def session(server: FakeZooKeeperServer) -> FakeZooKeeper:
+    made = server.session()
+    await made.start()
+    return made
+
+
+# ---- records
+
+
+async def test_a_run_is_begun_continued_done_and_then_over(server: FakeZooKeeperServer) -> None:
+    one, two = [RunRecord(await session(server), "/ck/imports", "r") for _ in range(2)]
+    assert (await one.begin("import", ABOUT)).runs == 1
+    assert (await two.begin("import", ABOUT)).runs == 2
+    await one.check_open()
+    kept = await one.decide(State.OPEN, {"imported": 3, "refused": 1}, 2)
+    assert (kept.state, kept.counts, kept.skipped) == (State.OPEN, {"imported": 3, "refused": 1}, 2)
+    assert (await two.decide(State.DONE, {"imported": 4})).state is State.DONE
+    assert (await one.decide(State.ABORTED)).state is State.DONE, "what is decided stays"
+    assert (await one.begin("import", ABOUT)).counts == {"imported": 4}
+    with pytest.raises(CommandError, match="r is DONE: nothing more is begun"):
+        await one.check_open()
+
+
+async def test_an_id_is_of_one_run_only(server: FakeZooKeeperServer) -> None:
+    record = RunRecord(await session(server), "/ck/imports", "r")
+    await record.begin("import", ABOUT)
+    with pytest.raises(CommandError, match="refresh is '' there and 'true' now"):
+        await record.begin("import", {**ABOUT, "refresh": "true"})
+    with pytest.raises(CommandError, match="it is an import"):
+        await record.begin("export", ABOUT)
+    await record.decide(State.ABORTED)
+    with pytest.raises(CommandError, match="was aborted"):
+        await record.begin("import", ABOUT)
+
+
+@pytest.mark.parametrize("fault", [UnknownDone(), UnknownNotDone()])
+@pytest.mark.parametrize("operation", ["create", "set"])
+async def test_a_lost_answer_is_read_back(server: FakeZooKeeperServer, operation: str, fault: UnknownDone | UnknownNotDone) -> None:
+    zookeeper = await session(server)
+    record = RunRecord(zookeeper, "/ck/imports", "r")
+    if operation == "set":
+        await record.begin("import", ABOUT)
+    zookeeper.faults.next(operation, fault)
+    begun = await record.begin("import", ABOUT)
+    assert begun.state is State.OPEN and begun.runs <= 3
+    zookeeper.faults.next("set", fault)
+    assert (await record.decide(State.DONE)).state is State.DONE
+
+
+async def test_a_record_that_is_none_or_gone_is_told(server: FakeZooKeeperServer) -> None:
+    zookeeper = await session(server)
+    record = RunRecord(zookeeper, "/ck/imports", "r")
+    for asked in (record.check_open(), record.decide(State.ABORTED)):
+        with pytest.raises(CommandError, match=r"gone|there is no run r"):
+            await asked
+    await zookeeper.ensure_path("/ck/imports/r")
+    with pytest.raises(CommandError, match="is not the record of a run"):
+        await record.begin("import", ABOUT)
+
+
+def test_ids_and_places() -> None:
+    assert id_of("import", {"a": "1", "b": "2"}) == id_of("import", {"b": "2", "a": "1"}) != id_of("import", {"a": "2", "b": "1"})
+    assert checked_id(id_of("export", ABOUT)).startswith("export-")
+    for wrong in ("", "a/b", ".x", "x" * 65):
+        with pytest.raises(CommandError, match="cannot be the name of a run"):
+            checked_id(wrong)
+    assert folder_of("/cursorkeeper/cursors", "import") == "/cursorkeeper/imports" and folder_of("/cursors", "claim") == "/claims"
+
+
+# ---- claims
+
+
+async def claims(server: FakeZooKeeperServer, **changes: Any) -> Claims:
+    return replace(Claims(await session(server), "/ck/claims", "run r, task 1", wait_s=5.0, host="here"), **changes)
+
+
+async def test_a_claim_is_waited_for(server: FakeZooKeeperServer) -> None:
+    one, two = await claims(server), await claims(server, token="other")
+    entered = asyncio.Event()
+
+    async def second() -> None:
+        async with two.held(NAME):
+            entered.set()
+
+    async with one.held(NAME):
+        waiting = asyncio.create_task(second())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await entered.wait()
+    await waiting
+    assert await one.zookeeper.children("/ck/claims") == []
+
+
+@pytest.mark.parametrize("fault", [UnknownDone(), UnknownNotDone()])
+async def test_an_answer_to_a_claim_is_lost(server: FakeZooKeeperServer, fault: UnknownDone | UnknownNotDone) -> None:
+    one = await claims(server)
+    await one.zookeeper.ensure_path("/ck/claims")
+    server.faults.next("create", fault)
+    async with one.held(NAME):
+        assert len(await one.zookeeper.children("/ck/claims")) == 1
+
+
+async def test_a_dead_process_of_this_host_holds_nothing_and_one_elsewhere_does(server: FakeZooKeeperServer) -> None:
+    nobody = 2**22 + 1
+    for host, is_free in (("here", True), ("elsewhere", False)):
+        dead, next_one = await claims(server, host=host, pid=nobody), await claims(server, token="next", wait_s=0.05)
+        held = dead.held(NAME)
+        await held.__aenter__()
+        if is_free:
+            async with next_one.held(NAME):
+                pass
+            await held.__aexit__(None, None, None)
+            assert await dead.zookeeper.children("/ck/claims") == []
+            continue
+        with pytest.raises(CommandError, match=rf"another attempt \(run r, task 1, process {nobody} on elsewhere\) has worked on it"):
+            async with next_one.held(NAME):
+                raise AssertionError("it is held")
+        dead.zookeeper.expire()  # type: ignore[attr-defined]
+        async with next_one.held(NAME):
+            pass
+
+
+async def test_only_ones_own_claim_is_let_go(server: FakeZooKeeperServer) -> None:
+    one, two = await claims(server), await claims(server, token="other")
+    async with one.held(NAME):
+        one.zookeeper.expire()  # type: ignore[attr-defined]
+        held = two.held(NAME)
+        await held.__aenter__()
+    assert len(await two.zookeeper.children("/ck/claims")) == 1
+    await held.__aexit__(None, None, None)
+
+
+# ---- what an export may replace
+
+
+async def test_a_run_replaces_the_version_that_it_has_seen_first(server: FakeZooKeeperServer) -> None:
+    pins = Pins(await session(server), "/ck/exports/r")
+    assert await pins.pin(REF, Pin(3, 70)) == Pin(3, 70)
+    assert await pins.pin(REF, Pin(9, 80)) == Pin(3, 70), "a later attempt may not move it"
+    await pins.purge()
+    assert await pins.pin(REF, Pin(9, 80)) == Pin(9, 80)
+
+
+async def test_a_pinned_node_is_replaced_at_one_version_only(server: FakeZooKeeperServer) -> None:
+    from cursorkeeper_clients.zookeeper import errors as zk
+
+    zookeeper = await session(server)
+    for path in ("/pinned", "/other"):
+        await zookeeper.create(path, b"0")
+    pinned = Pinned(zookeeper, "/pinned", 0)
+    assert await pinned.set("/pinned", b"1", 0) == 1 and await pinned.set("/other", b"1", 0) == 1
+    with pytest.raises(zk.BadVersion):
+        await pinned.set("/pinned", b"2", 1)
+    await zookeeper.delete("/pinned", 1)
+    with pytest.raises(zk.NodeExists):
+        await pinned.create("/pinned", b"3")
+    assert await Pinned(zookeeper, "/pinned", -1).create("/pinned", b"3") == "/pinned"
+
+
+# ---- whose a footer is
+
+
+def test_whose_an_open_footer_is() -> None:
+    ours = Settings(name="here")
+
+    def footer(writer: str, state: FooterState = FooterState.OPEN) -> Footer:
+        return Footer("t", "s", state, 1, writer, 1, 1, Position(0, -1), EmptyBase(Position(0, -1)))
+
+    of_a_run = f"{named(ours, 'r-1').identity}/import-pulsar/ab"
+    assert of_a_run == f"here+r-1/{os.getpid()}/import-pulsar/ab"
+    for writer, nobodys in [
+        (of_a_run, True),
+        ("elsewhere+r-2/7/import-pulsar/ab", True),  # its holder would hold the claim
+        ("here/1/import-pulsar/ab", False),  # the command's own, and its process runs
+        ("elsewhere/1/import-pulsar/ab", True),
+        ("here+r-1/7/ab", False),  # a daemon with a strange name
+        ("daemon/1/ab", False),
+    ]:
+        assert is_nobodys(footer(writer), ours) is nobodys, writer
+    assert not is_nobodys(footer(of_a_run, FooterState.CLOSED), ours)
+
+
+# ---- plans and rows
+
+
+def test_tasks_have_some_seconds_of_work() -> None:
+    assert [tasks_for(n) for n in (0, 1, 200, 201, 1_000_000, 10**9)] == [1, 1, 1, 2, 5_000, 10_000] and tasks_for(5, 3) == 3
+
+
+async def test_each_cursor_once_and_a_bounded_number_at_once() -> None:
+    refs = [REF._replace(subscription=str(n % 7)) for n in range(20)]
+    done: list[str] = []
+    now = most = 0
+
+    async def one(ref: PulsarCursorRef) -> Outcome:
+        nonlocal now, most
+        now, most = now + 1, max(most, now + 1)
+        await asyncio.sleep(0)
+        now -= 1
+        done.append(ref.subscription)
+        return Outcome(str(ref), "imported", True)
+
+    outcomes = await each(refs, one, 3)
+    assert [o.cursor for o in outcomes] == [str(ref) for ref in refs] and sorted(done) == sorted(set(done)) and most == 3
+
+
+def test_rows_fit_their_schema() -> None:
+    import pyarrow as pa
+
+    numbers = {"epoch": 3, "acked": 9, "ranges": 2, "partialBatches": 0, "missing": 1, "extra": 0, "seconds": 0.5, "freshness": {}}
+    well = Outcome(str(REF), "imported", True, "text", ("a", "b"), numbers)
+    bad = Outcome(str(REF), "failed", False, problem=Problem("what", "do", 1))
+    table = pa.Table.from_pylist([row_of(REF, well, "w"), row_of(REF, bad, "w")], schema=OUTCOMES)
+    table.validate(full=True)
+    assert table.column("notes").to_pylist() == ["a\nb", None] and table.column("problem").to_pylist() == [None, "what"]
+    assert [c.null_count for c in table.select(["cursor_key", "ok", "attempt"]).columns] == [0, 0, 0]
