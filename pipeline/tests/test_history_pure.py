@@ -29,6 +29,7 @@ from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import Rows, Unreadable, Where, read, runs
 from cursorkeeper_pipeline.source.history import Deltas, Window, ended_us, moment_us
 from cursorkeeper_pipeline.source.options import OptionError, Options
+from google_crc32c import value as crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -92,6 +93,15 @@ def test_damage_is_told_where_it_is_and_hides_nothing_else() -> None:
         read(WHERE, records, NAME.record_hash, strict=True)
     with pytest.raises(Unreadable, match="another cursor"):
         read(WHERE, records[:1], 1, strict=True)
+
+
+def test_a_body_that_makes_no_sense_under_a_right_checksum_doubles_nothing() -> None:
+    body = b"\xff\xff\xff"
+    head = record.HEADER.pack(record.MAGIC, record.VERSION, record.Kind.DELTA, 0, NAME.record_hash, 2, 1, 9, len(body), 0)
+    odd = head[: record.CRC_AT] + crc32c(head + body).to_bytes(4, "little") + body
+    good = [entry(Delta(acks={7: BitMap([at])}), at) for at in range(2)]
+    found = table(read(WHERE, [(0, good[0]), (1, odd), (2, good[1])], NAME.record_hash))
+    assert [(row["bk_entry"], row["kind"]) for row in found] == [(0, "ack"), (1, "damaged"), (2, "ack")]
 
 
 def test_batches_are_bounded_and_lose_nothing() -> None:
