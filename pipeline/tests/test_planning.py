@@ -26,6 +26,12 @@ def test_no_bin_is_above_the_mean_by_more_than_one_thing(costs: list[int], bins:
     assert max(sum(costs[place] for place in places) for places in packed) <= sum(costs) / len(packed) + max(costs)
 
 
+def test_one_dear_thing_leaves_the_cheap_ones_to_the_other_bin() -> None:
+    assert bin_pack([1] * 5 + [10] + [1] * 5, 2) == [[5], [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]]
+    assert bin_pack([7, 9, 6, 8, 5, 5], 3) == [[1, 5], [3, 4], [0, 2]], "the dearest first"
+    assert [len(places) for places in bin_pack([0] * 9, 3)] == [3, 3, 3], "what costs nothing is spread too"
+
+
 @given(COSTS, st.integers(1, 50))
 def test_equal_input_gives_an_equal_plan(costs: list[int], bins: int) -> None:
     assert bin_pack(costs, bins) == bin_pack(list(costs), bins)
