@@ -25,7 +25,7 @@ from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
 from cursorkeeper_pipeline.source.options import OptionError
 from cursorkeeper_pipeline.transforms.cold import Rule, choose
 
-from daemon.tests.support.world import acks
+from daemon.tests.support.world import Source, acks
 from pipeline.tests.real_cursors import LEDGERS, Fleet, fleet, options_of
 from pipeline.tests.test_transforms import NOW, expect, frame, row
 
@@ -208,6 +208,29 @@ async def _killed_at(made: Fleet, stack: Standalone, root: str, point: int) -> a
     _, version = await reading.read_footer(made.ports.footers, name(f"killed-{point}"))
     words = [stack.zookeeper, stack.gateway, root, name(f"killed-{point}").topic, str(version), str(point)]
     return await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+async def test_somebody_opens_it_in_the_middle_and_wins(stack: Standalone, root: str) -> None:
+    """With takeover, as a source does whose daemon died. Its acks are durable, and what was there is there."""
+    async with fleet(stack, root) as made:
+        footer = await made.closed(name("race"), rounds=10)
+        before = await stored(made, "race")
+        _, version = await reading.read_footer(made.ports.footers, name("race"))
+        came: list[asyncio.Task[Source]] = []
+
+        def say(step: str) -> None:
+            if step == "snapshot" and not came:
+                came.append(asyncio.get_running_loop().create_task(made.source(name("race"))))
+
+        chosen = compacting.Chosen(name("race"), version, "cold")
+        row = await compacting.compact(made.ports, settings_of(stack, root, inline_state_max_bytes=0), chosen, Rule(0.0, 1.0, 1), say=say)
+        owner = await came[0]
+        assert row["outcome"] == "BUSY" and owner.machine.epoch > footer.epoch and not owner.told.ended
+        assert not compacting.differences(before, owner.machine.acks, ("before", "recovered"))
+        owner.ack(acks(8, 1, 3))
+        await owner.durable()
+        assert await owner.keeper.close() == []
+        assert {1, 3} <= set((await stored(made, "race")).acked_of(8))
 
 
 def test_a_task_gives_a_row_for_each_cursor(stack: Standalone, root: str) -> None:

@@ -1,0 +1,144 @@
+"""On a real standalone cluster of two hosts, by Spark Connect: the source without our code at the client, a speculative copy of a task that
+reads it, and a job of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cursorkeeper.core.footer import FooterState
+from cursorkeeper.core.names import CursorName
+from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_pipeline.source.fleet import cursor_key
+
+from pipeline.tests.cluster import SPECULATING, WORKER_HOSTS, SparkCluster
+from pipeline.tests.real_cursors import fleet
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+CLIENT_MAX_S = 120.0
+NAMES = [CursorName(f"persistent://t/ns/topic-{at}", "sub") for at in range(6)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path_factory.mktemp("cluster") / "spark") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def remote(cluster: SparkCluster) -> str:
+    """A Spark Connect server on it, which speculates."""
+    return cluster.connect(SPECULATING)
+
+
+@pytest.fixture(scope="module")
+def place(stack: Standalone) -> dict[str, str]:
+    """Six closed cursors: the one with number n has n + 1 deltas of 20 acks, each with 20 holes."""
+    root = f"/cluster-{os.getpid()}/cursors"
+
+    async def make() -> None:
+        async with fleet(stack, root) as made:
+            for at, name in enumerate(NAMES):
+                await made.closed(name, rounds=at + 1)
+
+    asyncio.run(make())
+    return {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": root}
+
+
+def client(script: str, *words: str) -> Any:
+    """What a Python without any of our code prints as JSON: -S takes no .pth files, by which a checkout is installed."""
+    environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script, *words], env=environment, capture_output=True, text=True, timeout=CLIENT_MAX_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+_CONNECTED = """
+import importlib.util, json, sys
+from pyspark.sql import SparkSession
+assert importlib.util.find_spec("cursorkeeper") is importlib.util.find_spec("cursorkeeper_pipeline") is None
+remote, place = sys.argv[1], json.loads(sys.argv[2])
+spark = SparkSession.builder.remote(remote).getOrCreate()
+
+def table(name, **more):
+    return spark.read.format("cursorkeeper").options(table=name, **place, **more).load()
+"""
+
+_READS = """
+cursors, stats = table("cursors"), table("hole_stats")
+joined = stats.join(cursors, "cursor_key").select("cursor", "state", stats.acked_entries, stats.hole_entries, stats.status)
+print(json.dumps([row.asDict() for row in joined.collect()]))
+"""
+
+
+def test_tables_are_read_on_the_workers_by_a_client_without_our_code(remote: str, place: dict[str, str]) -> None:
+    rows = {row["cursor"]: row for row in client(_CONNECTED + _READS, remote, json.dumps(place))}
+    expected = {
+        name.display: {
+            "cursor": name.display, "state": FooterState.CLOSED.value, "acked_entries": 20 * (at + 1), "hole_entries": 20 * (at + 1),
+            "status": "OK",
+        }
+        for at, name in enumerate(NAMES)
+    }  # fmt: skip
+    assert rows == expected
+
+
+_SPECULATES = """
+marks = sys.argv[3]
+stats = table("hole_stats", tasks="2")
+
+def slow(batches):
+    import os, pathlib, time
+    from pyspark import TaskContext
+    task = TaskContext.get()
+    folder = pathlib.Path(marks)
+    (folder / f"{task.partitionId()}-{task.attemptNumber()}").write_text(os.getcwd())
+    read = list(batches)
+    if (task.partitionId(), task.attemptNumber()) == (0, 0):
+        deadline = time.monotonic() + 60
+        while not (folder / "0-1").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    yield from read
+
+rows = stats.mapInArrow(slow, stats.schema).collect()
+print(json.dumps([[row.cursor_key, row.acked_entries, row.hole_entries, row.status] for row in rows]))
+"""
+
+
+def test_a_slow_task_runs_twice_and_its_rows_come_once(remote: str, place: dict[str, str], tmp_path: Path) -> None:
+    """The first attempt has read its part and waits until the other host has begun on the same one."""
+    rows = client(_CONNECTED + _SPECULATES, remote, json.dumps(place), str(tmp_path))
+    ran = {mark.name: mark.read_text() for mark in tmp_path.iterdir()}
+    assert {"0-0", "0-1", "1-0"} <= set(ran), "both attempts ran"
+    hosts = [next(host for host in WORKER_HOSTS if f"/{host}/" in ran[mark]) for mark in ("0-0", "0-1")]
+    assert sorted(hosts) == sorted(WORKER_HOSTS), "on two hosts"
+    expected = [[cursor_key(name), 20 * (at + 1), 20 * (at + 1), "OK"] for at, name in enumerate(NAMES)]
+    assert sorted(rows) == sorted(expected)
+
+
+def test_a_job_of_ours_runs_on_a_remote_cluster(remote: str, place: dict[str, str], stack: Standalone) -> None:
+    """`compact`, with the command line: it writes from the workers, and what it says is exact. Last: it changes the cursors."""
+    where = [word for key, value in place.items() for word in (f"--{key}", value)]
+    own = ["--cold-hours", "0", "--min-delta-bytes", "100", "--json", "--out", ""]
+    command = [sys.executable, "-m", "cursorkeeper_pipeline", "compact", "--remote", remote, *where, *own]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_MAX_S, check=False)
+    assert done.returncode == 0, (done.stdout, done.stderr[-4_000:])
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["outcomes"] == {"COMPACTED": said["chosen"]} and said["chosen"] >= 4, said
+
+    async def footers() -> list[Any]:
+        async with fleet(stack, place["root"]) as made:
+            return [await made.footer(name) for name in NAMES]
+
+    compacted = [footer for footer in asyncio.run(footers()) if "/compacted/" in footer.writer]
+    assert len(compacted) == said["chosen"] and {footer.state for footer in compacted} == {FooterState.CLOSED}
