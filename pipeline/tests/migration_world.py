@@ -334,6 +334,43 @@ class Exits:
         return Stepping(port, lambda: None, self._count())  # type: ignore[return-value]
 
 
+@dataclass(frozen=True)
+class Slow:
+    """In a task: the first attempt at the first task stands still in the middle of a cursor until there is a second one, elsewhere.
+
+    `folder`: where every attempt leaves a mark, over processes.
+    """
+
+    folder: str
+    step: int = 6
+    limit_s: float = 90.0
+
+    def _count(self) -> Callable[[str], Awaitable[None]]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        task, attempt = context.partitionId(), context.attemptNumber()
+        Path(self.folder, f"{task}-{attempt}").touch()
+        seen = 0
+
+        async def after(_name: str) -> None:
+            nonlocal seen
+            seen += 1
+            if (task, attempt, seen) == (0, 0, self.step):
+                async with asyncio.timeout(self.limit_s):
+                    while not Path(self.folder, "0-1").exists():  # noqa: ASYNC110, ASYNC240 - another process does it
+                        await asyncio.sleep(0.05)
+
+        return after
+
+    def zookeeper(self, port: ZooKeeper) -> ZooKeeper:
+        return Stepping(port, lambda: None, self._count())  # type: ignore[return-value]
+
+    def ledgers(self, port: LedgerStore) -> LedgerStore:
+        return Stepping(port, lambda: None, self._count())  # type: ignore[return-value]
+
+
 async def dies(work: Awaitable[Outcome], at: StopsAt) -> bool:
     """Runs an attempt until it dies; whether it did."""
     attempt = asyncio.ensure_future(work)
