@@ -172,10 +172,10 @@ def test_each_damage_is_found_once_and_where_it_is(spark: SparkSession, stack: S
             return await damaged(made)
 
     expected = asyncio.run(make())
-    code, said = run(spark, stack, root, tmp_path)
+    code, said = run(spark, stack, root, tmp_path, mode="failfast")
     found = [(row["kind"], row["cursor"], row["place"]) for row in said["findings"]]
     assert sorted(found) == sorted(expected) and (code, said["findingsTotal"]) == (FINDINGS, len(expected))
-    assert all(row["message"] and row["remedy"] for row in said["findings"])
+    assert all(row["message"] and row["remedy"] for row in said["findings"]) and said["ledgersOurs"] >= 12
     assert {row["cursor"]: row["cursor_key"] for row in said["findings"]}[NAMES[0].display] == cursor_key(NAMES[0])
     kept = pq.read_table(tmp_path / "findings").to_pylist()
     assert sorted((row["kind"], row["cursor"], row["place"]) for row in kept) == sorted(expected)
@@ -244,6 +244,6 @@ def test_what_cannot_be_read_is_no_clean_audit(spark: SparkSession, tmp_path: Pa
     for allowed, expected in ((0, FAILED), (1, CLEAN)):
         out = Reporter("audit", str(tmp_path), as_json=True)
         found = transforms.damage(busy).unionByName(transforms.without_owner(none, busy, LONG_AGO))
-        counts = transforms.counts(busy).first().asDict() | {"ledgersListed": 0}
+        counts = transforms.counts(busy).first().asDict() | {"ours": 0, "others": 0}
         code = audit._tell(found, transforms.unchecked(busy), counts, Arguments(unchecked_max=allowed), LONG_AGO, out)
         assert code == expected

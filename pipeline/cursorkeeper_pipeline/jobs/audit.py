@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter, arg, read
-from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.options import Mode, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,11 +59,12 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
 
     began = datetime.now(UTC)
     before = began - timedelta(seconds=seconds("grace", arguments.grace))
-    everything = replace(source, deleted=True)  # a tombstone's ledgers have an owner too
+    # a tombstone's ledgers have an owner too; and damage is what is looked for, not the end of the job
+    everything = replace(source, deleted=True, mode=Mode.PERMISSIVE)
     ledgers = read(spark, everything, "ledgers").persist()
     checks = read(spark, everything, "checks").persist()
     try:
-        listed, looked_s = ledgers.count(), time.monotonic()
+        listed, looked_s = {bool(row["ours"]): row["count"] for row in ledgers.groupBy("ours").count().collect()}, time.monotonic()
         counts = audit.counts(checks).first()
         assert counts is not None
         orphans = _orphans(spark, everything, audit.garbage(ledgers, before), looked_s + seconds("settle", arguments.settle))
@@ -73,7 +74,8 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
         found = found.persist()
         try:
             out.parquet("findings", found)
-            return _tell(found, audit.unchecked(checks), {**counts.asDict(), "ledgersListed": listed}, arguments, began, out)
+            numbers = {**counts.asDict(), "ours": listed.get(True, 0), "others": listed.get(False, 0)}
+            return _tell(found, audit.unchecked(checks), numbers, arguments, began, out)
         finally:
             found.unpersist()
     finally:
@@ -98,11 +100,11 @@ def _tell(
     shown = [row.asDict() for row in found.orderBy("cursor", "kind", "place").limit(SHOWN_MAX).collect()]
     busy = [row.asDict() for row in unchecked.orderBy("cursor").limit(SHOWN_MAX).collect()]
     total = sum(kinds.values())
-    code = FAILED if len(busy) > arguments.unchecked_max else FINDINGS if total else CLEAN
+    code = FAILED if counts["unchecked"] > arguments.unchecked_max else FINDINGS if total else CLEAN
     out.json({
         "result": {CLEAN: "clean", FINDINGS: "findings", FAILED: "failed"}[code], "began": began.isoformat(timespec="seconds"),
         "seconds": round((datetime.now(UTC) - began).total_seconds(), 3), "grace": arguments.grace, "cursors": counts["cursors"],
-        "liveCursors": counts["live"], "unchecked": counts["unchecked"], "ledgersListed": counts["ledgersListed"],
+        "liveCursors": counts["live"], "unchecked": counts["unchecked"], "ledgersOurs": counts["ours"], "ledgersOthers": counts["others"],
         "ledgersRead": counts["ledgers"], "recordsRead": counts["records"], "bytesRead": counts["stored_bytes"], "findingsTotal": total,
         "findingsByKind": kinds, "findings": shown, "uncheckedCursors": busy,
     })  # fmt: skip
