@@ -143,7 +143,7 @@ def execute(name: str, job: Job, given: Mapping[str, Any]) -> int:
     try:
         call = prepare(name, job, given)
         if given["print_submit"]:
-            submit = submit_of(call, given)
+            submit = submit_of(job, call, given)
             sys.stdout.write(submit.line() + "\n")
             sys.stderr.writelines(f"# {note}\n" for note in submit.notes())
             return 0
@@ -222,7 +222,7 @@ def run(job: Job, call: Call) -> int:
         spark.stop()
 
 
-def submit_of(call: Call, given: Mapping[str, Any]) -> Submit:
+def submit_of(job: Job, call: Call, given: Mapping[str, Any]) -> Submit:
     """The same call for spark-submit. Passwords are in the settings' file or environment and never here."""
     words: list[str] = []
     for key, value in given.items():
@@ -234,7 +234,8 @@ def submit_of(call: Call, given: Mapping[str, Any]) -> Submit:
             continue
         for one in value if isinstance(value, list) else [value]:
             words += [flag, str(one)]
-    return Submit(call.name, words, call.master, call.remote, call.conf)
+    wanted = {} if call.remote else getattr(job, "CONF", {})  # a driver's JVM takes its options when it starts, and so from this line alone
+    return Submit(call.name, words, call.master, call.remote, {**wanted, **call.conf})
 
 
 def main() -> None:

@@ -167,11 +167,12 @@ def test_print_submit_on_a_cluster_brings_python_along() -> None:
     lines = [line for line in found.output.splitlines() if not line.startswith("#")]
     words = shlex.split(" ".join(line.removesuffix("\\") for line in lines))
     assert words[:4] == ["PYSPARK_PYTHON=./ckenv/bin/python", "spark-submit", "--master", "spark://h:7077"]
-    assert words[4:10] == [
+    assert words[4:8] + words[10:12] == [
         "--archives", "cursorkeeper-env.tar.gz#ckenv", "--py-files", "cursorkeeper.zip", "--conf", "spark.executor.memory=2g"
     ]  # fmt: skip
-    assert Path(words[10]).name == "pipeline_main.py" and Path(words[10]).exists()
-    assert words[11:] == ["report", "--tenant", "a b", "--json"]
+    assert words[8:10] == ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    assert Path(words[12]).name == "pipeline_main.py" and Path(words[12]).exists()
+    assert words[13:] == ["report", "--tenant", "a b", "--json"]
     assert found.output.count("# ") >= 3
 
 
