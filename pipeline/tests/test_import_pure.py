@@ -14,16 +14,22 @@ from cursorkeeper.cli.problems import CommandError, Problem
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
+from cursorkeeper.format.pulsar.states import to_ack_state
+from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
 from cursorkeeper_pipeline.sinks.claims import Claims
+from cursorkeeper_pipeline.sinks.comparing import UNTOLD, differs
 from cursorkeeper_pipeline.sinks.exporting import Pin, Pinned, Pins
 from cursorkeeper_pipeline.sinks.importing import is_nobodys, named
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, checked_id, folder_of, id_of
 from cursorkeeper_pipeline.sinks.tasks import each, row_of
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES, tasks_for
+from pyroaring import BitMap
 
 REF = PulsarCursorRef("persistent://t/ns/a topic", "sub")
 NAME = CursorName(*REF)
@@ -215,6 +221,44 @@ def test_whose_an_open_footer_is() -> None:
     ]:
         assert is_nobodys(footer(writer), ours) is nobodys, writer
     assert not is_nobodys(footer(of_a_run, FooterState.CLOSED), ours)
+
+
+# ---- what is the same
+
+LAYOUT = (LayoutItem(7, LayoutState.CLOSED, 100), LayoutItem(9, LayoutState.OPEN, 0))
+THEIRS = PositionInfo(Position(7, 3), {7: BitMap([10, 12])}, {PartialKey(9, 4): BitMap([1])}, {"dedup": 1})
+
+
+def ours_with(info: PositionInfo, properties: dict[str, str] | None) -> AckState:
+    return to_ack_state(info, LAYOUT, stamp=Stamp(1, 0), cursor_properties=properties)
+
+
+@pytest.mark.parametrize(
+    ("changes", "properties", "missing", "extra", "says"),
+    [
+        ({}, {"a": "b"}, 0, 0, ""),
+        ({"acked": {7: BitMap([10])}}, {"a": "b"}, 1, 0, "1 acked entries are missing"),
+        ({"acked": {7: BitMap([10, 12, 13])}}, {"a": "b"}, 0, 1, "1 acked entries too many"),
+        ({"batches": {PartialKey(9, 4): BitMap([2])}}, {"a": "b"}, 0, 0, "1 partial batches differ"),
+        ({"mark_delete": Position(7, 4)}, {"a": "b"}, 0, 1, "mark-delete is 7:3 and 7:4"),
+        ({"properties": {}}, {"a": "b"}, 0, 0, "mark delete properties differ"),
+        ({}, {"a": "c"}, 0, 0, "cursor properties differ"),
+        ({"mark_delete": Position(11, 0)}, {"a": "b"}, 0, 0, "mark-delete is"),
+    ],
+)
+def test_every_difference_counts(changes: dict[str, Any], properties: dict[str, str], missing: int, extra: int, says: str) -> None:
+    found = differs(THEIRS, LAYOUT, {"a": "b"}, ours_with(replace(THEIRS, **changes), properties))
+    assert bool(found.wrong) == bool(says) and says in str(found.wrong), found
+    if "mark_delete" not in changes:
+        assert (found.wrong.missing, found.wrong.extra) == (missing, extra)
+
+
+def test_what_no_broker_would_see_is_a_note() -> None:
+    trimmed = ours_with(replace(THEIRS, acked={**THEIRS.acked, 8: BitMap([5])}), {"a": "b"})
+    found = differs(THEIRS, LAYOUT, {"a": "b"}, trimmed)
+    assert not found.wrong and "ledger 8, which the topic does not have" in str(found.notes)
+    untold = differs(THEIRS, LAYOUT, {"a": "b"}, ours_with(THEIRS, None))
+    assert not untold.wrong and untold.notes == (UNTOLD,)
 
 
 # ---- plans and rows

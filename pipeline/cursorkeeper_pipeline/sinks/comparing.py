@@ -1,15 +1,16 @@
 """One cursor of both sides, entry by entry: what Pulsar would recover against what we would. Writes nothing.
 
-The same = nothing differs, or only in positions that the topic does not have (any more), which Pulsar drops when it recovers a cursor.
+The same = nothing differs, or only in what no broker would see: positions that the topic does not have (any more), which Pulsar drops when
+it recovers a cursor; properties of the subscription that ours was never told. A note says so.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from cursorkeeper.cli import export
 from cursorkeeper.cli.connect import Ports
@@ -18,8 +19,9 @@ from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, CommandError, NotFound
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Stamp
+from cursorkeeper.core.values import LayoutItem, Stamp
 from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
+from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import Difference, difference
 from cursorkeeper.migration.errors import Kind, MigrationError
@@ -32,7 +34,15 @@ from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
 
 SAME, DIFFERS, ONLY_PULSAR, ONLY_HERE = "same", "differs", "only in Pulsar", "only here"
 AT_LEAST = "ours is open: its newest acks may not be seen yet"
+UNTOLD = "ours was never told the subscription's properties: Pulsar's stay its own"
 REMEDY = "the notes and `cursorkeeper inspect` show both; acks made here since an import are no fault"
+
+
+class Found(NamedTuple):
+    """What differs (falsy: nothing), and what is to be said of what was not counted."""
+
+    wrong: Difference
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class Comparing:
             if cursor is None or ours is None:
                 return self._alone(ref, cursor, ours, numbers)
             state, epoch, notes = ours
-            wrong, more = differs(cursor, state)
+            wrong, more = differs(cursor.state, cursor.layout, cursor.cursor_properties, state)
             numbers |= {"missing": wrong.missing, "extra": wrong.extra, "epoch": epoch}
             notes = (*cursor.warnings, *notes, *more)
             if not wrong:
@@ -103,17 +113,18 @@ def _found(ref: PulsarCursorRef, status: str, what: str, numbers: dict[str, Any]
     return Outcome(str(ref), status, False, "", notes, numbers, CommandError(what, REMEDY, NO).problem)
 
 
-def differs(cursor: PulsarCursor, ours: AckState) -> tuple[Difference, tuple[str, ...]]:
-    """From Pulsar's to ours, and what is to be said of it. Pure."""
-    properties = cursor.cursor_properties
-    theirs = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(0, 0), cursor_properties=properties)
-    wrong = difference(theirs, ours)
+def differs(theirs: PositionInfo, layout: Sequence[LayoutItem], properties: Mapping[str, str], ours: AckState) -> Found:
+    """From Pulsar's state, with the topic's layout and the subscription's properties, to ours. Pure."""
+    wanted = to_ack_state(theirs, layout, stamp=Stamp(0, 0), cursor_properties=properties)
+    wrong = difference(wanted, ours)
     if not wrong:
-        return wrong, ()
+        return Found(wrong)
     info = from_ack_state(ours)
-    if is_beyond(info.mark_delete, cursor.layout):
-        return wrong, ("our mark-delete lies behind the topic's last ledger",)
-    fitted, notes = repair(info, cursor.layout)
-    own = dict(ours.cursor_properties.values) if ours.cursor_properties else properties
-    left = difference(theirs, to_ack_state(fitted, cursor.layout, stamp=Stamp(0, 0), cursor_properties=own))
-    return (left, tuple(notes)) if not left else (wrong, ())
+    if is_beyond(info.mark_delete, layout):
+        return Found(wrong, ("our mark-delete lies behind the topic's last ledger",))
+    fitted, notes = repair(info, layout)
+    if ours.cursor_properties is None and properties:
+        notes = [*notes, UNTOLD]
+    own = properties if ours.cursor_properties is None else dict(ours.cursor_properties.values)
+    left = difference(wanted, to_ack_state(fitted, layout, stamp=Stamp(0, 0), cursor_properties=own))
+    return Found(wrong) if left else Found(left, tuple(notes))
