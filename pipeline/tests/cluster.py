@@ -31,7 +31,7 @@ from cursorkeeper_clients.stack.ports import free_port
 HOME = Path(pyspark.__file__).parent
 MASTER_HOST, WORKER_HOSTS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
 DAEMON_MEMORY, EXECUTOR_MEMORY, DRIVER_MEMORY = "160m", "512m", "640m"
-START_MAX_S, STOP_MAX_S, POLL_S = 60.0, 10.0, 0.05
+START_MAX_S, STOP_MAX_S, POLL_S = 120.0, 10.0, 0.05
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TAIL_BYTES = 4096
 SPECULATING: Mapping[str, str] = {

@@ -110,18 +110,17 @@ def _told(spark: SparkSession, folder: DayFolder, day: datetime.date, recovered:
     today = lags.where(F.col("day") == F.lit(day))
     oldest = today.where("since is not null").orderBy(F.desc("oldest_hole_days_at_least"), F.desc("hole_entries"), "cursor_key")
     shown: list[dict[str, Any]] = [row.asDict() for row in oldest.limit(arguments.top).select(*SHOWN).collect()]
-    statuses = {
-        table: {row["status"]: row["count"] for row in frame.where(F.col("day") == F.lit(day)).groupBy("status").count().collect()}
-        for table, frame in (("footers", cursors), ("states", stats))
-    }  # fmt: skip
+    footers = [(row["day"], row["status"], row["count"]) for row in cursors.groupBy("day", "status").count().collect()]
+    states = {row["status"]: row["count"] for row in stats.where(F.col("day") == F.lit(day)).groupBy("status").count().collect()}
+    statuses = {"footers": {status: count for of, status, count in footers if of == day}, "states": states}
+    days = len({of for of, _, _ in footers})
     sums = today.agg(F.count("*"), F.coalesce(F.sum("hole_entries"), F.lit(0)), F.sum("holes_grown")).collect()[0]
-    days = [row["day"] for row in cursors.select("day").distinct().orderBy("day").collect()]
     bad = sum(count for found in statuses.values() for status, count in found.items() if status not in (schemas.OK, schemas.AT_LEAST))
     out.json({
-        "day": day, "days": len(days), "recovered": recovered, "status": statuses, "cursors": sums[0], "holeEntries": sums[1],
+        "day": day, "days": days, "recovered": recovered, "status": statuses, "cursors": sums[0], "holeEntries": sums[1],
         "holesGrown": sums[2], "oldest": shown,
     })  # fmt: skip
-    out.say(f"{day}: {sum(statuses['footers'].values()):,} cursors kept, {sums[1]:,} holes; {len(days)} days are there.")
+    out.say(f"{day}: {sum(statuses['footers'].values()):,} cursors kept, {sums[1]:,} holes; {days} days are there.")
     for row in shown:
         out.say(f"  {row['cursor']}: {row['hole_entries']:,} holes, the oldest for {row['oldest_hole_days_at_least']} days at least")
     return FINDINGS if bad else CLEAN
