@@ -223,9 +223,16 @@ def _decode_runs(first: int, body: bytes, room: int) -> BitMap:
 
 
 def runs_bitmap(starts: leb.Numbers, lasts: leb.Numbers) -> BitMap:
-    """The bitmap of ascending runs `starts[i]..lasts[i]`: short ones member by member, long ones as ranges."""
+    """The bitmap of ascending runs `starts[i]..lasts[i]`, at least one, apart: short ones member by member, long ones as ranges."""
     sizes = lasts - starts + np.uint64(1)
     short = sizes < LONG_RUN
+    if not short.all():
+        gaps = starts[1:] - lasts[:-1] - np.uint64(1)
+        if int(gaps.sum()) <= LONG_RUN * starts.size:  # a few holes in much: one range, without what lies between the runs
+            whole = BitMap()
+            whole.add_range(int(starts[0]), int(lasts[-1]) + 1)
+            whole -= from_sorted(expand_runs(lasts[:-1] + np.uint64(1), gaps))
+            return whole
     members = from_sorted(expand_runs(starts[short], sizes[short]))
     for start, last in zip(starts[~short].tolist(), lasts[~short].tolist(), strict=True):
         members.add_range(start, last + 1)

@@ -162,3 +162,14 @@ def test_uniform_takes_two_to_four_bytes() -> None:
     in_small_ledgers = body_of(RNG.integers(0, 100_000_000, 1000), 50_000)
     assert len(in_small_ledgers) <= 4_450
     assert len(zstandard.ZstdCompressor(level=1).compress(in_small_ledgers)) <= 3_850
+
+
+@given(st.lists(st.tuples(st.sampled_from([1, 2, 15, 16, 100, 70_000]), st.sampled_from([1, 2, 16, 300])), min_size=1, max_size=20))
+def test_runs_long_and_short_with_any_gaps(pieces: list[tuple[int, int]]) -> None:
+    starts, lasts, wanted, at = [], [], BitMap(), 3
+    for size, gap in pieces:
+        starts.append(at)
+        lasts.append(at + size - 1)
+        wanted.add_range(at, at + size)
+        at += size + gap
+    assert sections.runs_bitmap(np.array(starts, np.uint64), np.array(lasts, np.uint64)) == wanted
