@@ -245,6 +245,39 @@ async def test_a_damaged_one_is_refused_and_untouched(world: CliWorld) -> None:
     assert await world.footer() == was
 
 
+async def test_a_snapshot_that_cannot_be_read_back_costs_nothing(world: CliWorld) -> None:
+    """A bit of the new snapshot flips before it is compared: what was there is still named, and whoever opens it recovers all of it."""
+    was = await cold(world)
+    before = await state(world)
+    steps: list[str] = []
+
+    def say(step: str) -> None:
+        if step == "closed":
+            world.bookkeeper.damage(max(world.bookkeeper.ledgers), 1, Damage.FLIP)
+        steps.append(step)
+
+    row = await compacted(world, say=say)
+    assert row["outcome"] == "REFUSED" and "cannot be trusted" in row["error"] and steps[-1] == "closed"
+    assert was.named_ledgers() < (await world.footer()).named_ledgers()
+    owner = await world.source()
+    assert not compacting.differences(before, owner.machine.acks, ("before", "recovered"))
+
+
+async def test_another_state_than_before_is_an_outcome_of_its_own(world: CliWorld) -> None:
+    footer = await cold(world)
+    before = await state(world)
+    owner = await world.source()
+    owner.ack(acks(8, 999))
+    await owner.durable()
+    await world.close(owner)
+    now = await state(world)
+    for stored, held in ((before, now), (None, before)):
+        with pytest.raises(compacting.Ended) as ended:
+            compacting.compare(compacting.Look(footer, 1, stored, 0), held, now)
+        assert ended.value.outcome == "DIFFERENT" and "999" in ended.value.why
+    compacting.compare(compacting.Look(footer, 1, now, 0), now, now)
+
+
 async def test_systems_that_are_away_are_said_so(world: CliWorld) -> None:
     await cold(world)
     one = await chosen(world)

@@ -199,16 +199,9 @@ class Compaction:
         now = await self._look()
         if now.footer.epoch != epoch or now.state is None:
             raise Ended(BUSY, f"epoch {now.footer.epoch} of {now.footer.writer} came when it was closed")
-        self._compare(look, held, now.state)
+        compare(look, held, now.state)
         self._say("compared")
         return now
-
-    def _compare(self, look: Look, held: AckState, now: AckState) -> None:
-        odd = differences(held, now, ("its owner", "what it wrote"))
-        if look.state is not None:
-            odd += differences(look.state, now, ("what was stored", "what is stored now"))
-        if odd:
-            raise Ended(DIFFERENT, "; ".join(odd))
 
     @asynccontextmanager
     async def _keeper(self, kind: str, told: Told) -> AsyncIterator[Keeper]:
@@ -266,6 +259,15 @@ class Compaction:
                 return ALREADY
             await asyncio.sleep(POLL_S)
         return BUSY
+
+
+def compare(look: Look, held: AckState, now: AckState) -> None:
+    """What was stored, what the owner recovered of it, and what is stored now are one state. Raises Ended."""
+    odd = differences(held, now, ("its owner", "what it wrote"))
+    if look.state is not None:
+        odd += differences(look.state, now, ("what was stored", "what is stored now"))
+    if odd:
+        raise Ended(DIFFERENT, "; ".join(odd))
 
 
 def limits_of(limits: Limits, kind: str) -> Limits:

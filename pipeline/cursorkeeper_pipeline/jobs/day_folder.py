@@ -95,19 +95,12 @@ class DayFolder:
         self._say(f"moved to {new}")
 
     def _remove(self, place: str) -> None:
-        """READY goes last: what is half removed must still be known as published."""
-        for child in self._children(place):
-            if not child.endswith(f"/{READY}"):
-                self._fs.delete_dir(child) if self._is_folder(child) else self._fs.delete_file(child)
-                self._say(f"removed {child}")
+        """Nothing in it is needed any more, so it does not matter what of it is left when this is cut off."""
         self._fs.delete_dir(place)
         self._say(f"removed {place}")
 
     def _exists(self, path: str) -> bool:
         return bool(self._fs.get_file_info(path).type != fs.FileType.NotFound)
-
-    def _is_folder(self, path: str) -> bool:
-        return bool(self._fs.get_file_info(path).type == fs.FileType.Directory)
 
     def _children(self, path: str) -> list[str]:
         return sorted(info.path for info in self._fs.get_file_info(fs.FileSelector(path, allow_not_found=True)))
