@@ -41,65 +41,66 @@ def pulsar(settings: PulsarSettings) -> Facts:
 
 def of_cursors(cursors: DataFrame, top: int) -> Facts:
     """Counts, totals, and what cannot be read."""
-    counts = [tuple(r) for r in cursors.groupBy("status", "state").agg(F.count("*")).collect()]
     sums = ("data_ledgers", "span_entries", "hole_entries", "partial_batches", "snapshot_bytes", "delta_bytes", "footer_bytes")
-    total = readable(cursors).agg(
-        *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in sums],
-        F.count_if("truncated").alias("truncated"),
-        F.count_distinct("tenant").alias("tenants"),
-        F.min("read_at").alias("read_from"),
-        F.max("read_at").alias("read_until"),
-    ).collect()[0].asDict()  # fmt: skip
-    bad = cursors.where(~F.col("status").isin(*READABLE))
-    named = [r.asDict() for r in bad.select("cursor", "status", "error").orderBy("cursor").limit(NAMES_MAX).collect()]
-    left_out = cursors.where("truncated").select("cursor").orderBy("cursor").limit(top).collect()
-    unreadable = sum(n for status, _, n in counts if status not in READABLE)
-    states = {state: sum(n for status, s, n in counts if s == state and status in READABLE) for _, state, _ in counts}
-    times = {key: total.pop(key) for key in ("read_from", "read_until")}
+    groups = cursors.groupBy("status", "state").agg(
+        F.count("*").alias("cursors"), *[F.sum(name).alias(name) for name in sums], F.count_if("truncated").alias("truncated"),
+        F.min("read_at").alias("read_from"), F.max("read_at").alias("read_until"),
+    ).collect()  # fmt: skip
+    good = [g for g in groups if g.status in READABLE and g.state != "deleted"]
+    unreadable = sum(g.cursors for g in groups if g.status not in READABLE)
+    truncated = sum(g.truncated for g in good)
+    bad = cursors.where(~F.col("status").isin(*READABLE)).select("cursor", "status", "error")
+    left_out = readable(cursors).where("truncated").select("cursor")
+    states: dict[str, int] = {}
+    for g in groups:
+        if g.status in READABLE:
+            states[g.state] = states.get(g.state, 0) + g.cursors
     return {
-        "findings": unreadable + total["truncated"],
-        "read": {_camel(key): value and value.astimezone(UTC).isoformat("T", "milliseconds") for key, value in times.items()},
+        "findings": unreadable + truncated,
+        "read": {"readFrom": _time(min, [g.read_from for g in groups]), "readUntil": _time(max, [g.read_until for g in groups])},
         "cursors": {
-            "total": sum(n for *_, n in counts), "tenants": total.pop("tenants"), "truncated": total.pop("truncated"),
-            "unreadable": unreadable, "byState": {key: n for key, n in states.items() if n},
-            "truncatedNamed": [r[0] for r in left_out], "unreadableNamed": named,
+            "total": sum(g.cursors for g in groups), "truncated": truncated, "unreadable": unreadable, "byState": states,
+            "truncatedNamed": [row["cursor"] for row in _rows(left_out.orderBy("cursor"), top)] if truncated else [],
+            "unreadableNamed": _rows(bad.orderBy("cursor"), NAMES_MAX) if unreadable else [],
         },
-        "totals": {_camel(key): value for key, value in total.items()},
+        "totals": {_camel(name): sum(g[name] for g in good) for name in sums},
     }  # fmt: skip
 
 
 def of_forecast(forecasts: DataFrame, tenants: DataFrame, top: int) -> Facts:
     """Pulsar alone against CursorKeeper."""
-    names = ("redelivered_at_least", "redelivered_estimate", "redelivered_at_most", "batches_redelivered")
+    names = ("acked_entries", "redelivered_at_least", "redelivered_estimate", "redelivered_at_most", "batches_redelivered")
     at_risk = (F.col("redelivered_at_most") > 0) | (F.col("batches_redelivered") > 0)
-    total = forecasts.agg(
-        F.count("*").alias("cursors"), F.count_if(at_risk).alias("at_risk"), F.count_if(F.col("redelivered_at_least") > 0).alias("certain"),
-        F.count_if("is_exact").alias("exact"), F.coalesce(F.sum("acked_entries"), F.lit(0)).alias("acked_entries"),
-        *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names],
-        F.count_if(F.col("cursorkeeper_redelivered").isNull()).alias("unknown"),
-    ).collect()[0].asDict()  # fmt: skip
-    reasons = forecasts.where(at_risk).groupBy("reason").agg(F.count("*"), F.sum("redelivered_estimate")).collect()
-    worst = forecasts.where(at_risk).orderBy(F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "cursor")
+    counts = {
+        "cursors": F.count("*"), "at_risk": F.count_if(at_risk), "certain": F.count_if(F.col("redelivered_at_least") > 0),
+        "exact": F.count_if("is_exact"), "unknown": F.count_if(F.col("cursorkeeper_redelivered").isNull()),
+        **{name: F.sum(name) for name in names},
+    }  # fmt: skip
+    groups = forecasts.groupBy("reason").agg(*[value.alias(name) for name, value in counts.items()]).collect()
+    total = {name: sum(g[name] for g in groups) for name in counts}
     unknown = total.pop("unknown")
+    worst = forecasts.where(at_risk).orderBy(F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "cursor").drop("cursor_key")
     return {
         "pulsarAlone": {_camel(key): value for key, value in total.items()},
         "cursorKeeper": {"redelivered": 0, "unknownBecauseTruncated": unknown},
-        "reasons": {r[0]: {"cursors": r[1], "estimate": r[2]} for r in reasons},
+        "reasons": {g.reason: {"cursors": g.at_risk, "estimate": g.redelivered_estimate} for g in groups if g.at_risk},
+        "tenantsCount": tenants.count(),
         "tenants": _rows(tenants.orderBy(F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "tenant"), top),
-        "worst": _rows(worst.drop("cursor_key"), top),
+        "worst": _rows(worst, top) if total["at_risk"] else [],
     }
 
 
 def of_limits(limits: DataFrame, near: float, top: int) -> Facts:
     """How many are how near to what."""
     share = F.col("nearest_share")
-    counted = limits.groupBy(_bucket(share).alias("bucket"), "nearest").agg(F.count("*").alias("cursors")).collect()
-    total = limits.agg(F.count_if(share > 1), F.count_if((share >= near) & (share <= 1))).collect()[0]
+    counts = (F.count("*"), F.count_if(share > 1), F.count_if((share >= near) & (share <= 1)))
+    counted = limits.groupBy(_bucket(share).alias("bucket"), "nearest").agg(*counts).collect()
     histogram: list[Facts] = [{"upTo": up, "cursors": {}} for up in (*BUCKETS, None)]
-    for bucket, nearest, cursors in counted:
+    for bucket, nearest, cursors, *_ in counted:
         histogram[bucket]["cursors"][nearest] = cursors
-    worst = limits.where(share >= near).orderBy(F.desc("nearest_share"), "cursor").drop("cursor_key")
-    return {"over": total[0], "near": total[1], "nearFrom": near, "histogram": histogram, "worst": _rows(worst, top)}
+    over, close = sum(row[3] for row in counted), sum(row[4] for row in counted)
+    worst = limits.where(share >= min(near, 1.0)).orderBy(F.desc("nearest_share"), "cursor").drop("cursor_key")
+    return {"over": over, "near": close, "nearFrom": near, "histogram": histogram, "worst": _rows(worst, top) if over + close else []}
 
 
 def of_sizes(sizes: DataFrame) -> Facts:
@@ -118,6 +119,10 @@ def of_growth(grown: DataFrame, since: str, top: int, keep: Callable[[str, DataF
         "since": since, "changes": {r[0]: r[1] for r in changes},
         "tenants": _rows(tenants.orderBy(F.desc("holes_per_day"), "tenant"), top), "fastest": _rows(fastest, top),
     }  # fmt: skip
+
+
+def _time(choose: Callable[[list[datetime]], datetime], times: list[datetime]) -> str | None:
+    return choose(times).astimezone(UTC).isoformat("T", "milliseconds") if times else None
 
 
 def _bucket(share: Column) -> Column:

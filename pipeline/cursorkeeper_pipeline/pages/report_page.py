@@ -41,7 +41,7 @@ def sentences(facts: Facts) -> list[str]:
     """What the page begins with, and what the command says."""
     cursors, alone, limits = facts["cursors"], facts["forecast"]["pulsarAlone"], facts["limits"]
     unknown = facts["forecast"]["cursorKeeper"]["unknownBecauseTruncated"]
-    said = [f"{_count(cursors['total'], 'cursor')} of {_count(cursors['tenants'], 'tenant')} were read."]
+    said = [f"{_count(cursors['total'], 'cursor')} of {_count(facts['forecast']['tenantsCount'], 'tenant')} were read."]
     batches = f", and acks within {alone['batchesRedelivered']:,} batches" if alone["batchesRedelivered"] else ""
     said.append(
         f"If the brokers died now, Pulsar alone would deliver {_between(alone)} finished messages again{batches} "
