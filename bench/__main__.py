@@ -14,7 +14,7 @@ from cursorkeeper_clients.stack import Standalone
 from bench import delta_bytes, latency, loads, memory, pulsar_codec, throughput
 from bench.rows import show
 
-ALL = ["delta_bytes", "memory", "pulsar_codec", "latency", "throughput", "loads", "footers"]
+ALL = ["delta_bytes", "memory", "pulsar_codec", "latency", "throughput", "loads", "footers", "report", "pipeline"]
 
 
 def main() -> None:
@@ -42,6 +42,16 @@ def main() -> None:
 
         with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", bookies=1, heap_mib=768) as stack:
             show(footers.run(stack), as_json)
+    if "report" in wanted:
+        from bench import report
+
+        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", bookies=1, heap_mib=768) as stack:
+            show(report.run(stack), as_json)
+    if "pipeline" in wanted:
+        from bench import pipeline  # needs the extra `spark`
+
+        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=768) as stack:
+            show(pipeline.run(stack), as_json)
 
 
 if __name__ == "__main__":
