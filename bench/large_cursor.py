@@ -1,0 +1,64 @@
+"""A cursor of a billion entries on the real stack, made through the engine of `import`: acks of whole data ledgers as bitmaps.
+
+The holes are random (so nearly every one is a run), from a seed by ledger: who reads them can count them again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from cursorkeeper.cli import connect
+from cursorkeeper.cli.cursor_making import Imported, Part, make_cursor
+from cursorkeeper.cli.output import Bar
+from cursorkeeper.core import bitmaps
+from cursorkeeper.core.batch import LedgerColumns
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import BEFORE_FIRST, Position
+from cursorkeeper.core.values import LayoutItem, LayoutState
+from cursorkeeper.settings import Settings
+from pyroaring import BitMap
+
+FIRST_LEDGER = 1_000
+STALL_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class LargeCursor:
+    """A `StateSource`: `ledgers` data ledgers of `entries_each`, of which `hole_share` are not acked."""
+
+    name: CursorName
+    ledgers: int
+    entries_each: int
+    hole_share: float
+
+    mark_delete = Position(FIRST_LEDGER, BEFORE_FIRST)
+    cursor_properties: Mapping[str, str] | None = None
+    mark_delete_properties: Mapping[str, int] | None = None
+
+    def holes(self, at: int) -> BitMap:
+        """Of one ledger; its first and never its last entry, so that mark-delete stays and every entry is described."""
+        rng = np.random.default_rng(at)
+        count = int(self.entries_each * self.hole_share)
+        found = bitmaps.from_unsorted(rng.integers(1, self.entries_each - 1, count, dtype=np.uint32))
+        found.add(0)
+        return found
+
+    def parts(self) -> Iterator[Part]:
+        """A ledger at a time."""
+        for at in range(self.ledgers):
+            acked = bitmaps.span(0, self.entries_each - 1) - self.holes(at)
+            acked.run_optimize()
+            yield Part((LedgerColumns(FIRST_LEDGER + at, bitmap=acked),), 1)
+
+    def layout(self) -> Sequence[LayoutItem]:
+        """All closed."""
+        return [LayoutItem(FIRST_LEDGER + at, LayoutState.CLOSED, self.entries_each) for at in range(self.ledgers)]
+
+
+async def make(settings: Settings, source: LargeCursor) -> Imported:
+    """Raises CommandError."""
+    async with connect.ports(settings, "writer") as ports:
+        return await make_cursor(ports, settings, source, Bar("large cursor"), stall_s=STALL_S, rng=random.Random(1))

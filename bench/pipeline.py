@@ -1,0 +1,266 @@
+"""States as tables: one cursor of a billion entries on the real stack, read through Spark (local[2]) and without it.
+
+Rates are wall clock of one run and belong to a machine and its other work; CPU seconds are of this process and of all that Spark runs
+(JVM and Python workers). Ratios compare two ways in the same run: Arrow batches against Python tuples of the same rows, counting in the
+decoder against counting rows, the largest task against the mean. Every figure is of rows that were counted: a wrong total is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cursorkeeper.core.footer import SnapshotBase
+from cursorkeeper.core.names import CursorName
+from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_pipeline.session import session
+from cursorkeeper_pipeline.source import state_plan, states
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.state_plan import Item
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from bench.large_cursor import LargeCursor, make
+from bench.rows import Row
+from pipeline.tests.real_cursors import EAGER, Fleet, fleet, until
+
+ROOT = "/bench-pipeline/cursors"
+NAME = CursorName("persistent://bench/ns/large", "sub")
+CURSOR = LargeCursor(NAME, ledgers=100, entries_each=10_000_000, hole_share=0.01)
+SPLIT_BYTES, TASKS = 2 << 20, 8
+SMALL_SHARE = 0.1
+"""Of the ledgers: tuples and Arrow are compared on a cursor so much smaller, for a billion entries as tuples take minutes."""
+TICKS_S = os.sysconf("SC_CLK_TCK")
+
+
+def run(stack: Standalone) -> list[Row]:
+    """All of it. Raises RuntimeError for a wrong total."""
+    small = replace(CURSOR, name=CursorName("persistent://bench/ns/small", "sub"), ledgers=int(CURSOR.ledgers * SMALL_SHARE))
+    given = {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": ROOT, "waitS": "120"}
+    for cursor in (CURSOR, small):
+        asyncio.run(_make(stack, given, cursor))
+    rows = _packing()
+    rows += _memory(given)
+    spark = session("bench", master="local[2]", conf={"spark.driver.memory": "768m", "spark.ui.enabled": "false"})
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(Tuples)
+    try:
+        _load(spark, given, small.name, "hole_stats").collect()  # workers are started, modules loaded
+        return rows + _large(spark, given) + _against_tuples(spark, given, small)
+    finally:
+        spark.stop()
+
+
+# ---- the cursor
+
+
+async def _make(stack: Standalone, given: Mapping[str, str], cursor: LargeCursor) -> None:
+    """Imported, then opened once more by an owner that takes a snapshot: what a large cursor's footer leads to."""
+    await make(Options.parse({**given, "table": "holes"}).settings, cursor)
+    async with fleet(stack, ROOT) as made:
+        source = await made.source(cursor.name, EAGER)
+        for at in range(3):  # each delta is a reason; the first snapshot may have begun before it
+            source.ack(properties={"round": at})
+            await source.durable(limit_s=300)
+            await until(lambda: source.machine.snapshot is None, "the snapshot is written", 300)
+            if isinstance((await made.footer(cursor.name)).base, SnapshotBase):
+                break
+        if await source.keeper.close() or not isinstance((await _base(made, cursor.name)), SnapshotBase):
+            raise RuntimeError(f"{cursor.name} has no snapshot")
+
+
+async def _base(made: Fleet, name: CursorName) -> object:
+    return (await made.footer(name)).base
+
+
+def _holes(cursor: LargeCursor) -> int:
+    return sum(len(cursor.holes(at)) for at in range(cursor.ledgers))
+
+
+# ---- without Spark
+
+
+def _packing() -> list[Row]:
+    """A Pareto fleet, mean some 100 kB, the largest a thousand times as much; cut and packed as a plan is."""
+    rng, options = random.Random(7), Options(table="holes", zookeeper="z", gateway="g")
+    items: list[Item] = []
+    for at in range(100_000):
+        stored = int(20_000 * rng.paretovariate(1.1))
+        pieces = -(-stored // options.split_bytes)
+        items += [Item(f"t{at}", "s", stored // pieces, stored // pieces, rng.randrange(1 << 40)) for _ in range(pieces)]
+    began = time.perf_counter()
+    parts = state_plan.plan(items, options)
+    took = time.perf_counter() - began
+    loads = [sum(i.cost_bytes for i in part.items) for part in parts]
+    case = f"Pareto fleet, 100,000 cursors, {len(parts)} tasks"
+    return [
+        Row("pipeline", case, "largest task", max(loads) / (1 << 20), "MiB", max(loads) * len(loads) / sum(loads), "the mean", "1.2"),
+        Row("pipeline", case, "packing", took, "s"),
+    ]
+
+
+def _memory(given: Mapping[str, str]) -> list[Row]:
+    """Peak memory of a process that reads one task of `holes`: a piece of the cursor, and the whole of it."""
+    peaks = {split: _peak_mib(given, split) for split in (SPLIT_BYTES, 1 << 40)}
+    nothing = _peak_mib(given, 0)
+    piece, whole = (peak - nothing for peak in peaks.values())
+    case = f"worker that reads `holes`, split at {SPLIT_BYTES >> 20} MiB"
+    return [
+        Row("pipeline", case, "peak above an idle one", piece, "MiB", piece / whole, "reading it whole"),
+        Row("pipeline", case, "idle", nothing, "MiB"),
+    ]
+
+
+def _peak_mib(given: Mapping[str, str], split: int) -> float:
+    command = [sys.executable, "-m", "bench.pipeline", json.dumps({**given, "topic": NAME.topic}), str(split)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+def _read_one(given: dict[str, str], split: int) -> None:
+    """In a process of its own: the first task, and how much memory that took at most."""
+    if split:
+        options, table = Options.parse({**given, "table": "holes", "splitBytes": str(split), "tasks": str(TASKS)}), states.Holes()
+        for batch in table.read(options, table.plan(options)[0]):
+            del batch
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    print(int(peak.split()[1]) / 1024)
+
+
+# ---- with Spark
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Of one query."""
+
+    wall_s: float
+    cpu_s: float
+    result: Any
+
+
+def _spent(query: Callable[[], Any]) -> Spent:
+    cpu, began = _tree_cpu_s(), time.perf_counter()
+    result = query()
+    return Spent(time.perf_counter() - began, _tree_cpu_s() - cpu, result)
+
+
+def _best(query: Callable[[], Any], rounds: int = 3) -> Spent:
+    """The round with the least CPU."""
+    return min((_spent(query) for _ in range(rounds)), key=lambda s: s.cpu_s)
+
+
+def _tree_cpu_s() -> float:
+    """Of this process and everything below it, also what has ended."""
+    found: dict[int, tuple[int, float]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            found[int(folder.name)] = (int(fields[1]), sum(map(int, fields[11:15])) / TICKS_S)
+    mine, ours = {os.getpid()}, -1
+    while ours != len(mine):
+        ours = len(mine)
+        mine |= {pid for pid, (parent, _) in found.items() if parent in mine}
+    gateway = {pid for pid in mine if b"cursorkeeper-gateway" in _command(pid)}  # the stack is no part of the reader
+    return sum(found[pid][1] for pid in mine - gateway if pid in found)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _load(spark: SparkSession, given: Mapping[str, str], name: CursorName, table: str, source: str = "cursorkeeper") -> Any:
+    more = {"table": table, "topic": name.topic, "splitBytes": str(SPLIT_BYTES), "tasks": str(TASKS)}
+    return spark.read.format(source).options(**given, **more).load()
+
+
+def _sums(frame: Any) -> tuple[int, int]:
+    """Rows and entries, so that every row is looked at."""
+    row = frame.selectExpr("count(*) AS n", "sum(last_entry - first_entry + 1) AS e").collect()[0]
+    return row["n"], row["e"]
+
+
+def _large(spark: SparkSession, given: Mapping[str, str]) -> list[Row]:
+    entries, wanted = CURSOR.ledgers * CURSOR.entries_each, _holes(CURSOR)
+    holes = _best(lambda: _sums(_load(spark, given, NAME, "holes")))
+    stats = _best(lambda: _load(spark, given, NAME, "hole_stats").collect())
+    counted = sum(row["hole_entries"] for row in stats.result)
+    if not holes.result[1] == counted == wanted:
+        raise RuntimeError(f"holes says {holes.result[1]:,} and hole_stats {counted:,} entries, {wanted:,} were not acked")
+    rows, pieces = holes.result[0], len(stats.result)
+    case = f"one cursor, {entries / 1e9:g} G entries, {rows / 1e6:.1f} M rows"
+    of_count = "counting the rows"
+    return [
+        Row("pipeline", case, "pieces in 8 tasks", pieces, "", None, "", "> 1"),
+        Row("pipeline", case, "holes", rows / holes.wall_s / 1e6, "M rows/s", rows / holes.wall_s / 5e6, "the aim", "5"),
+        Row("pipeline", case, "holes", entries / holes.wall_s / 1e9, "G entries/s", entries / holes.wall_s / 5e8, "the aim", "0.5"),
+        Row("pipeline", case, "holes, CPU", holes.cpu_s / rows * 1e6, "us/row"),
+        Row("pipeline", case, "hole_stats", entries / stats.wall_s / 1e9, "G entries/s", entries / stats.wall_s / 1e9, "the aim", "1"),
+        Row("pipeline", case, "hole_stats, CPU", stats.cpu_s, "s", stats.cpu_s / holes.cpu_s, of_count),
+    ]
+
+
+class Tuples(DataSource):
+    """The same rows as `cursorkeeper` gives, as Python tuples."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tuples"
+
+    def schema(self) -> Any:
+        from cursorkeeper_pipeline.source.tables import schema_of
+
+        return schema_of(self.options)
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return TupleReader(self.options)
+
+
+class TupleReader(DataSourceReader):
+    """Made by `Tuples`."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        from cursorkeeper_pipeline.source.reader import CursorKeeperReader
+
+        self._reader = CursorKeeperReader(given)
+
+    def partitions(self) -> Any:
+        return self._reader.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        for batch in self._reader.read(partition):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _against_tuples(spark: SparkSession, given: Mapping[str, str], cursor: LargeCursor) -> list[Row]:
+    def query(source: str) -> Callable[[], tuple[int, int]]:
+        return lambda: _sums(_load(spark, given, cursor.name, "holes", source))
+
+    found = {source: _best(query(source), 2) for source in ("cursorkeeper", "tuples")}
+    arrow, tuples = found["cursorkeeper"], found["tuples"]
+    if arrow.result != tuples.result or arrow.result[1] != _holes(cursor):
+        raise RuntimeError(f"{arrow.result} with Arrow, {tuples.result} with tuples")
+    case = f"the same rows, {arrow.result[0] / 1e6:.1f} M"
+    return [
+        Row("pipeline", case, "Arrow, CPU", arrow.cpu_s / arrow.result[0] * 1e6, "us/row", arrow.cpu_s / tuples.cpu_s, "tuples", "0.2"),
+        Row("pipeline", case, "tuples, CPU", tuples.cpu_s / arrow.result[0] * 1e6, "us/row"),
+    ]
+
+
+if __name__ == "__main__":
+    _read_one(json.loads(sys.argv[1]), int(sys.argv[2]))
