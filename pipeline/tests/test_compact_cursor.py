@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from cursorkeeper_pipeline.transforms.cold import FIRST, SECOND, Rule
 
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 from daemon.tests.support.world import NAME, Source, acks, closed, opened, partial
+from pipeline.tests.real_cursors import until
 
 SETTINGS = Settings(name="compactor", retry_min_ms=5, retry_max_ms=50, inline_state_max_bytes=0)
 RULE = Rule(0.0, 1.0, 1)
@@ -123,6 +125,28 @@ async def test_a_second_run_changes_nothing(world: CliWorld) -> None:
     now = await world.footer()
     assert (await compacted(world, one=one))["outcome"] == "ALREADY"
     assert await world.footer() == now
+
+
+async def test_deltas_that_a_snapshot_would_not_shorten_stay(world: CliWorld) -> None:
+    """Scattered acks, each told once: the deltas say no more than the snapshot would."""
+    source = await world.source()
+    rng = random.Random(4)
+    for _ in range(4):
+        source.ack(acks(7, *sorted(rng.sample(range(1, 1_000_000), 2_000))))
+        await source.durable()
+    await world.close(source)
+    was = await world.footer()
+    row = await compacted(world)
+    assert row["outcome"] == "ALREADY" and "would replace them" in row["error"] and await world.footer() == was
+    # the size is the one that the snapshot really has
+    would_take = compacting.snapshot_bytes_of(NAME, await state(world), SETTINGS.encode)
+    assert would_take > was.stats.delta_bytes
+    source = await world.source()
+    source.send(ev.Snapshot())
+    await until(lambda: source.machine.counters.snapshots == 1, "the snapshot is written")
+    await world.close(source)
+    base = (await world.footer()).base
+    assert isinstance(base, SnapshotBase) and base.length == would_take
 
 
 async def test_a_small_state_ends_in_its_footer(world: CliWorld) -> None:

@@ -35,8 +35,13 @@ from cursorkeeper.core.errors import CursorKeeperError, Refusal
 from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase, mark_of
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
+from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.snapshotting import TAKEN
 from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import Record
+from cursorkeeper.format import record
+from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import GatewayError, GatewayRefused
@@ -157,6 +162,10 @@ class Compaction:
             raise Ended(BUSY, "its footer has moved on since it was chosen")
         if not self._rule.is_heavy(look.snapshot_bytes, footer.stats.delta_bytes):
             raise Ended(ALREADY, "its deltas do not outweigh its snapshot")
+        # deltas of acks that never overlap are as dense as a snapshot: writing them again would only take room
+        would_take = snapshot_bytes_of(self._name, look.state, self._settings.encode) if look.state is not None else 0
+        if not self._rule.is_heavy(would_take, footer.stats.delta_bytes):
+            raise Ended(ALREADY, f"its deltas do not outweigh the snapshot that would replace them, {would_take:,} bytes")
 
     async def _look(self) -> Look:
         async def work(footer: Footer, version: int) -> Look:
@@ -268,6 +277,14 @@ def compare(look: Look, held: AckState, now: AckState) -> None:
         odd += differences(look.state, now, ("what was stored", "what is stored now"))
     if odd:
         raise Ended(DIFFERENT, "; ".join(odd))
+
+
+def snapshot_bytes_of(name: CursorName, state: AckState, encode: EncodeSettings) -> int:
+    """What the segments of a snapshot of this state take, by making them, one at a time."""
+    plan, stored = SnapshotPlan(state, encode.max_entry_bytes - RECORD_HEADER_BYTES), 0
+    while not plan.is_done:
+        stored += len(record.encode(Record(name.record_hash, 1, 1, 0, plan.take(state)), encode))
+    return stored
 
 
 def limits_of(limits: Limits, kind: str) -> Limits:
