@@ -211,7 +211,10 @@ def _source(job: Job, values: Mapping[str, Any], settings: Any) -> Options:
 
 
 def run(job: Job, call: Call) -> int:
-    """The session, the job, the end of the session."""
+    """What needs no session; else the session, the job, the end of the session."""
+    before = getattr(job, "before", None)
+    if before is not None and (code := before(call.source, call.arguments, call.out)) is not None:
+        return int(code)
     from cursorkeeper_pipeline.session import session
 
     wanted = getattr(job, "CONF", {})

@@ -30,7 +30,10 @@ async def run(
     """The job's report."""
     given = export.Arguments(**{"settings": world.settings, "claim_wait_s": 60.0, **arguments})
     reporter = Reporter("export", str(folder))
-    done = await asyncio.to_thread(export.run, spark, world.options(tasks=tasks), given, reporter, between)
+    source = world.options(tasks=tasks)
+    done = await asyncio.to_thread(export.before, source, given, reporter)
+    if done is None:
+        done = await asyncio.to_thread(export.run, spark, source, given, reporter, between)
     report: dict[str, Any] = json.loads((folder / "export.json").read_text())
     assert done == code, report
     return report

@@ -47,7 +47,9 @@ class Job:
         reporter = Reporter("import", str(self.folder))
         given = import_.Arguments(**{"settings": self.world.settings, "claim_wait_s": 60.0, **arguments})
         source = self.world.options(tasks=tasks)
-        done = await asyncio.to_thread(import_.run, self.spark, source, given, reporter, between)
+        done = await asyncio.to_thread(import_.before, source, given, reporter)
+        if done is None:
+            done = await asyncio.to_thread(import_.run, self.spark, source, given, reporter, between)
         report: dict[str, Any] = json.loads((self.folder / "import.json").read_text())
         assert done == code, report
         return report

@@ -58,25 +58,32 @@ class Arguments:
     settings: Settings | None = None
 
 
+def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
+    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises CommandError."""
+    run = run_of(source, arguments)
+    return run.abort(out) if arguments.abort else run.before(out)
+
+
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:
     """CLEAN or FINDINGS. Raises CommandError. `between`: see `Places`."""
+    return run_of(source, arguments, between).execute(spark, out)
+
+
+def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
+    """What the arguments ask for. Raises CommandError."""
     conf = migrating.pulsar_conf(arguments.pulsar_broker_conf)
     places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, conf)
     places = Places(places.settings, places.pulsar, between)
     if arguments.verify:
-        return comparison(source, places, arguments.jobs, "export").execute(spark, out)
+        return comparison(source, places, arguments.jobs, "export")
     limits, spec = target_settings(arguments.target_version, conf), ledger_spec(conf)
     rules = Rules(arguments.replace, arguments.live, arguments.broker_is_stopped, arguments.allow_loss, arguments.dry_run)
-
-    def after(name: str, outcomes: DataFrame) -> list[str]:
-        return swept(places, name, outcomes)
-
-    run = Run(
+    return Run(
         "export", source.selection, places, about(arguments, places, rules), of_ours,
         lambda id: ExportWork(places, id, limits, spec, rules, arguments.jobs, arguments.claim_wait_s),
-        arguments.id, recorded=not arguments.dry_run, tasks=source.tasks, after=after, decided=lambda name: decided(places, name),
+        arguments.id, recorded=not arguments.dry_run, tasks=source.tasks,
+        after=lambda name, outcomes: swept(places, name, outcomes), decided=lambda name: decided(places, name),
     )  # fmt: skip
-    return run.abort(out) if arguments.abort else run.execute(spark, out)
 
 
 def about(arguments: Arguments, places: Places, rules: Rules) -> dict[str, str]:

@@ -7,6 +7,7 @@ A job is a module `jobs/NAME.py` (the words after the last dot below are what th
 - `TABLES`, the tables of the source that it reads, so that a gateway is asked for only by jobs that need one;
 - `OUT` (may be missing), the folder of its results where `--out` is not given; without it, none are written;
 - `CONF` (may be missing), settings of Spark that it wants where nobody gave others;
+- `before(source, arguments, out) -> int | None` (may be missing): what needs no Spark; an exit code ends the job before a session is begun;
 - `run(spark, source, arguments, out) -> int`: `CLEAN`, `FINDINGS` or `FAILED`.
 
 and a line in `JOBS`. Invariant: nothing here imports Spark, so that `--help` and `--print-submit` start no JVM.

@@ -50,18 +50,28 @@ class Arguments:
     settings: Settings | None = None
 
 
+def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
+    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises CommandError."""
+    run = run_of(source, arguments)
+    return run.abort(out) if arguments.abort else run.before(out)
+
+
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:
     """CLEAN or FINDINGS. Raises CommandError. `between`: see `Places`."""
+    return run_of(source, arguments, between).execute(spark, out)
+
+
+def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
+    """What the arguments ask for. Raises CommandError."""
     places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, migrating.pulsar_conf(arguments.pulsar_broker_conf))
     places = Places(places.settings, places.pulsar, between)
     if arguments.verify:
-        return comparison(source, places, arguments.jobs, "import").execute(spark, out)
-    run = Run(
+        return comparison(source, places, arguments.jobs, "import")
+    return Run(
         "import", source.selection, places, about(arguments, places), of_pulsar, lambda id: ImportWork(
             places, id, arguments.jobs, arguments.dry_run, arguments.refresh, arguments.roll_back_unreadable, arguments.claim_wait_s,
         ), arguments.id, recorded=not arguments.dry_run, tasks=source.tasks,
     )  # fmt: skip
-    return run.abort(out) if arguments.abort else run.execute(spark, out)
 
 
 def about(arguments: Arguments, places: Places) -> dict[str, str]:

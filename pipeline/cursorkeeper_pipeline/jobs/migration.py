@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
+R = TypeVar("R")
 TROUBLES_MAX: Final = 100
 """Cursors that the report names; all of them are in the table."""
 Listing = Callable[[Ports, PulsarPorts, Selection, Callable[[SkippedPath], None]], AsyncIterator[PulsarCursorRef]]
@@ -59,6 +60,13 @@ class Run:
     def name(self) -> str:
         """The run's id. Raises CommandError."""
         return checked_id(self.id) if self.id else id_of(self.kind, {**self.about, "selection": str(self.selection)})
+
+    def before(self, out: Reporter) -> int | None:
+        """What needs no Spark: a run that is DONE has nothing to do. Raises CommandError."""
+        if not self.recorded:
+            return None
+        record = on_driver(self._with_record(lambda found: found.decided()))
+        return self._done_before(record, out) if record is not None and record.state is State.DONE else None
 
     def abort(self, out: Reporter) -> int:
         """OPEN -> ABORTED: no task begins a cursor any more. Raises CommandError."""
@@ -112,7 +120,7 @@ class Run:
         plan = spread(plan_of(spark, refs), tasks_for(len(refs), self.tasks))
         return plan.mapInArrow(run, from_arrow_schema(OUTCOMES))
 
-    async def _with_record(self, work: Callable[[RunRecord], Coroutine[Any, Any, Record]]) -> Record:
+    async def _with_record(self, work: Callable[[RunRecord], Coroutine[Any, Any, R]]) -> R:
         settings = self.places.settings
         async with connect.zookeeper(settings) as zookeeper:
             return await work(RunRecord(zookeeper, folder_of(settings.root, self.kind), self.name))

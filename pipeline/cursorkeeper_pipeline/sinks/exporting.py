@@ -122,7 +122,7 @@ class OneExport:
         engine = self._engine(ref)
         there = await destination_of(engine.pulsar, ref, engine.patience)
         pin = await self.pins.pin(ref, Pin(there.version, there.cursor_ledger))
-        await self.record.check_open()  # the pins of a run that is done are gone: what was not found may have been there
+        await self.record.check_open(sync=True)  # the pins of a run that is done are gone: what was not found may have been there
         is_first = pin.version == there.version
         zookeeper = cast(ZooKeeper, Pinned(engine.pulsar.zookeeper, ref.path, pin.version))
         pinned = replace(engine, replace=is_first, pulsar=PulsarPorts(zookeeper, engine.pulsar.ledgers))

@@ -94,6 +94,11 @@ class RunRecord:
                 continue  # what is there is read again: another driver was quicker, or the answer was lost
         raise self._undecided()
 
+    async def decided(self) -> Record | None:
+        """The record, if the run is over. Raises CommandError, ZooKeeperError."""
+        found = await self._look()
+        return found[0] if found is not None and found[0].state is not State.OPEN else None
+
     async def decide(self, state: State, counts: Mapping[str, int] | None = None, skipped: int = 0) -> Record:
         """OPEN -> `state`, or what was decided before. OPEN: only the counts are kept. Raises CommandError."""
         for _ in range(TRIES_MAX):
@@ -113,9 +118,11 @@ class RunRecord:
                 continue
         raise self._undecided()
 
-    async def check_open(self) -> None:
-        """Before a task begins a cursor: what is decided by now is seen. Raises CommandError, ZooKeeperError."""
-        await self._zk.sync(self.path)
+    async def check_open(self, *, sync: bool = False) -> None:
+        """Before a task begins a cursor. `sync`: what is decided by now is seen, not only what was a moment ago. Raises CommandError,
+        ZooKeeperError."""
+        if sync:
+            await self._zk.sync(self.path)
         found = await self._look()
         if found is None:
             raise CommandError(f"the record of this run ({self.path}) is gone", "find out who deleted it, and run it again", NO)
