@@ -69,7 +69,7 @@ class Answer(NamedTuple):
 
 def read_footers(systems: Systems, options: Options, buckets: Sequence[str] | None = None) -> Iterator[Found]:
     """The footers of the chosen cursors in these buckets; None: in all of them, and a single named cursor is one read. Tombstones only with
-    `options.deleted`. Raises CommandError."""
+    `options.deleted`. Raises CommandError (it does not answer), ZooKeeperError (it refuses)."""
 
     for batch in read_batches(systems, options, buckets):
         yield from batch
@@ -86,7 +86,7 @@ def read_batches(systems: Systems, options: Options, buckets: Sequence[str] | No
 
 
 async def footers_in(zookeeper: ZooKeeper, options: Options, buckets: Sequence[str] | None = None) -> AsyncIterator[Batch]:
-    """The same for those who have a loop. Raises CommandError."""
+    """The same for those who have a loop."""
     reader = Reader(zookeeper, options)
     await reader.sync()
     selection = options.selection
