@@ -41,13 +41,13 @@ def remote(cluster: SparkCluster) -> str:
 
 @pytest.fixture(scope="module")
 def place(stack: Standalone) -> dict[str, str]:
-    """Six closed cursors: the one with number n has n + 1 deltas of 20 acks, each with 20 holes."""
+    """Six closed cursors: the one with number n has 4 (n + 1) deltas of 20 acks, each with 20 holes."""
     root = f"/cluster-{os.getpid()}/cursors"
 
     async def make() -> None:
         async with fleet(stack, root) as made:
             for at, name in enumerate(NAMES):
-                await made.closed(name, rounds=at + 1)
+                await made.closed(name, rounds=4 * (at + 1))
 
     asyncio.run(make())
     return {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": root}
@@ -85,7 +85,7 @@ def test_tables_are_read_on_the_workers_by_a_client_without_our_code(remote: str
     rows = {row["cursor"]: row for row in client(_CONNECTED + _READS, remote, json.dumps(place))}
     expected = {
         name.display: {
-            "cursor": name.display, "state": FooterState.CLOSED.value, "acked_entries": 20 * (at + 1), "hole_entries": 20 * (at + 1),
+            "cursor": name.display, "state": FooterState.CLOSED.value, "acked_entries": 80 * (at + 1), "hole_entries": 80 * (at + 1),
             "status": "OK",
         }
         for at, name in enumerate(NAMES)
@@ -122,7 +122,7 @@ def test_a_slow_task_runs_twice_and_its_rows_come_once(remote: str, place: dict[
     assert {"0-0", "0-1", "1-0"} <= set(ran), "both attempts ran"
     hosts = [next(host for host in WORKER_HOSTS if f"/{host}/" in ran[mark]) for mark in ("0-0", "0-1")]
     assert sorted(hosts) == sorted(WORKER_HOSTS), "on two hosts"
-    expected = [[cursor_key(name), 20 * (at + 1), 20 * (at + 1), "OK"] for at, name in enumerate(NAMES)]
+    expected = [[cursor_key(name), 80 * (at + 1), 80 * (at + 1), "OK"] for at, name in enumerate(NAMES)]
     assert sorted(rows) == sorted(expected)
 
 
@@ -134,11 +134,11 @@ def test_a_job_of_ours_runs_on_a_remote_cluster(remote: str, place: dict[str, st
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_MAX_S, check=False)
     assert done.returncode == 0, (done.stdout, done.stderr[-4_000:])
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said["outcomes"] == {"COMPACTED": said["chosen"]} and said["chosen"] >= 4, said
+    assert set(said["outcomes"]) <= {"COMPACTED", "ALREADY"} and said["outcomes"]["COMPACTED"] >= 3, said
 
     async def footers() -> list[Any]:
         async with fleet(stack, place["root"]) as made:
             return [await made.footer(name) for name in NAMES]
 
     compacted = [footer for footer in asyncio.run(footers()) if "/compacted/" in footer.writer]
-    assert len(compacted) == said["chosen"] and {footer.state for footer in compacted} == {FooterState.CLOSED}
+    assert len(compacted) == said["outcomes"]["COMPACTED"] and {footer.state for footer in compacted} == {FooterState.CLOSED}
