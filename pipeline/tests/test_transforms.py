@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.jvm
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 STOCK = VERSIONS["4.2"]
+LEDGER_ENTRIES_MAX = 201
+"""Of the random states."""
 _ZERO = {"int64": 0, "int32": 0, "string": "", "bool": False, "double": 0.0, "binary": b""}
 
 
@@ -119,11 +121,13 @@ def test_the_bounds_hold_what_the_model_says_of_every_state(spark: SparkSession)
     ]
     cursors = frame(spark, rows).cache()
     exact = uncertain = lost = 0
-    for settings in settings_to_try():
-        for found in forecast(cursors, settings).collect():
+    tries = [(settings, 0) for settings in settings_to_try()]
+    tries += [(settings, LEDGER_ENTRIES_MAX) for settings, _ in tries if settings.version == "4.2"]
+    for settings, ledger_entries_max in tries:
+        for found in forecast(cursors, settings, ledger_entries_max).collect():
             one = samples[found.cursor_key]
             kept = what_pulsar_keeps(one.info, settings)
-            said = (found.cursor_key, settings, found, kept.dropped_by)
+            said = (found.cursor_key, settings, ledger_entries_max, found, kept.dropped_by)
             assert found.acked_entries == count(one.info.acked), said
             assert found.redelivered_at_least <= kept.dropped_count <= found.redelivered_at_most, said
             assert found.redelivered_at_least <= found.redelivered_estimate <= found.redelivered_at_most, said
@@ -133,6 +137,15 @@ def test_the_bounds_hold_what_the_model_says_of_every_state(spark: SparkSession)
             lost += kept.dropped_count > 0
     assert min(exact, uncertain, lost) > 500  # or the samples show nothing
     cursors.unpersist()
+
+
+def test_who_knows_how_long_ledgers_are_knows_the_least_that_is_lost(spark: SparkSession) -> None:
+    from cursorkeeper_pipeline.transforms.forecast import forecast
+
+    rows = [row(1, data_ledgers=100, span_entries=5_000_000, hole_entries=1, hole_runs=1), row(2, data_ledgers=2, span_entries=12_000)]
+    names = ("cursor_key", "redelivered_at_least", "redelivered_at_most")
+    expect(forecast(frame(spark, rows), STOCK, 50_000), schemas.FORECAST, [
+        dict(zip(names, one, strict=True)) for one in ((1, 4_939_999, 4_989_998), (2, 0, 1_999))])  # fmt: skip
 
 
 def test_the_bounds_of_ranges_and_bytes_hold_too(spark: SparkSession) -> None:

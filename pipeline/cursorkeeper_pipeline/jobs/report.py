@@ -35,6 +35,9 @@ class Arguments:
     pulsar_version: str = arg(DEFAULT_VERSION, "The Pulsar that is compared with: its defaults.")
     pulsar_broker_conf: Path | None = arg(None, "The broker.conf of the Pulsar that is compared with.", metavar="FILE")
     frame_bytes: int | None = arg(None, "Its bookies' largest message, if that is not 5,253,120.")
+    ledger_entries_max: int = arg(
+        0, "No data ledger has more entries than this (managedLedgerMaxEntriesPerLedger, if nothing rolls later): better lower bounds."
+    )
     near: float = arg(0.8, "From which share of a limit on a cursor counts as near it.")
     top: int = arg(20, "How many cursors and tenants the page names.")
 
@@ -102,7 +105,7 @@ def facts_of(
 
     settings = arguments.settings
     cursors = keep("cursors", cursors)
-    forecasts = keep("forecast", forecast(cursors, settings))
+    forecasts = keep("forecast", forecast(cursors, settings, arguments.ledger_entries_max))
     grown = None if old is None else keep("growth", growth(cursors, old))
     return {
         "report": 1,
@@ -123,8 +126,8 @@ def check(arguments: Arguments, out: Reporter) -> None:
         raise OptionError(f"since and out are both {out.folder}: the earlier report would be overwritten. What to do: give another --out")
     if arguments.since and "://" not in arguments.since and not (Path(arguments.since) / "cursors").exists():
         raise OptionError(f"since = {arguments.since}: no report is there. What to do: name the --out of an earlier `pipeline report`")
-    if arguments.near <= 0 or arguments.top < 1:
-        raise OptionError("near must be above 0, and top at least 1. What to do: leave them out")
+    if arguments.near <= 0 or arguments.top < 1 or arguments.ledger_entries_max < 0:
+        raise OptionError("near must be above 0, top at least 1, and ledger-entries-max not negative. What to do: leave them out")
 
 
 def earlier(spark: SparkSession, folder: str) -> DataFrame:

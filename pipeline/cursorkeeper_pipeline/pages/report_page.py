@@ -45,19 +45,19 @@ def sentences(facts: Facts) -> list[str]:
     batches = f", and acks within {alone['batchesRedelivered']:,} batches" if alone["batchesRedelivered"] else ""
     said.append(
         f"If the brokers died now, Pulsar alone would deliver {_between(alone)} finished messages again{batches} "
-        f"({alone['atRisk']:,} cursors); with CursorKeeper it is 0."
+        f"({_count(alone['atRisk'], 'cursor')}); with CursorKeeper it is 0."
         if alone["atRisk"]
         else "If the brokers died now, even Pulsar alone would deliver no message again that these footers call acked."
     )
     if unknown:
         said.append(f"{_count(unknown, 'cursor')} have left acks out of what is written (truncated): for these it may be more than 0.")
     said.append(
-        f"{limits['over']:,} cursors may be over a limit of Pulsar {facts['pulsar']['version']}, {limits['near']:,} more use "
+        f"{_count(limits['over'], 'cursor')} may be over a limit of Pulsar {facts['pulsar']['version']}, {limits['near']:,} more use "
         f"{limits['nearFrom']:.0%} or more of one."
     )
     if facts["growth"] is not None:
-        holes = sum(row["holesPerDay"] for row in facts["growth"]["tenants"])
-        said.append(f"Since {facts['growth']['since']}: {holes:+,.0f} holes per day in the tenants named below.")
+        grown, rate = (sum(row[key] for row in facts["growth"]["tenants"]) for key in ("holesGrown", "holesPerDay"))
+        said.append(f"Since {facts['growth']['since']}: {grown:+,} holes, {rate:+,.0f} per day.")
     if cursors["unreadable"]:
         said.append(f"{_count(cursors['unreadable'], 'footer')} could not be read: look at these first.")
     return said

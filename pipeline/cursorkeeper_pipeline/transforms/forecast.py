@@ -4,7 +4,8 @@ Owns the bounds. `cursorkeeper.pulsar_broker.model.what_pulsar_keeps` is exact o
 the least and the most that any state with these counts would lose, and an estimate that spreads acks evenly over the data ledgers.
 
 - Long array: whole ledgers are kept until the acked entries of the ledgers before pass the cap C. Nothing is lost up to C acked entries,
-  or with one data ledger; else at most acked - C - 1, and at least one entry for each ledger beyond C + 1.
+  or with one data ledger; else at most acked - C - 1, and at least one entry for each ledger beyond C + 1. Who knows that no data
+  ledger has more than N entries knows that at least acked - C - N are lost.
 - Ranges: the first C (+1) are kept; each that is lost has an entry or more.
 - Where the entry may be larger than a BookKeeper frame, it may be the ranges in the znode that are kept, or nothing.
 
@@ -33,11 +34,11 @@ class Bounds(NamedTuple):
     most: Column
 
 
-def forecast(cursors: DataFrame, settings: PulsarSettings) -> DataFrame:
-    """`schemas.FORECAST`, a row for each readable cursor."""
+def forecast(cursors: DataFrame, settings: PulsarSettings, ledger_entries_max: int = 0) -> DataFrame:
+    """`schemas.FORECAST`, a row for each readable cursor. `ledger_entries_max`: no data ledger has more entries; 0: nobody knows."""
     acked, batches = F.col("acked_entries"), F.col("partial_batches")
     ranges = _as_ranges(settings)
-    kept = _as_long_array(settings, ranges) if settings.long_array else ranges
+    kept = _as_long_array(settings, ranges, ledger_entries_max) if settings.long_array else ranges
     least, most = kept.least, F.when(_may_pass_frame(settings), acked).otherwise(kept.most)
     least = F.when(_may_pass_frame(settings), F.least(least, ranges.least)).otherwise(least)
     lost_batches = F.greatest(batches - settings.batches_max, number(0)) if settings.batch_index else batches
@@ -76,7 +77,7 @@ def _as_ranges(settings: PulsarSettings) -> Bounds:
     return Bounds(F.greatest(few - room, number(0)), middle, most)
 
 
-def _as_long_array(settings: PulsarSettings, ranges: Bounds) -> Bounds:
+def _as_long_array(settings: PulsarSettings, ranges: Bounds, ledger_entries_max: int) -> Bounds:
     cap = settings.ranges_max
     acked, ledgers = F.col("acked_entries"), F.col("data_ledgers")
     # a ledger may be in the footer without an acked entry: mark-delete's own, and where there are partly acked batches alone
@@ -92,6 +93,8 @@ def _as_long_array(settings: PulsarSettings, ranges: Bounds) -> Bounds:
     else:
         all_kept = (acked <= cap) | (ledgers <= 1)
         least, most = F.greatest(certain - (cap + 1), number(0)), acked - cap - 1
+        if ledger_entries_max:
+            least = F.greatest(least, F.least(acked - cap - ledger_entries_max, most))
         middle = F.greatest(acked - (F.floor(cap / F.greatest(each, F.lit(1.0))) + 1) * each, F.lit(0.0))
     none = number(0)
     return Bounds(*[F.when(all_kept, none).otherwise(value) for value in (least, middle, most)])

@@ -15,8 +15,8 @@ from cursorkeeper_pipeline.transforms.shape import number, readable, shaped
 _COUNTS = {"holes": "hole_entries", "span": "span_entries", "ledgers": "data_ledgers"}
 _KEPT = ("cursor", "tenant", "footer_version", "footer_created", "footer_modified", *_COUNTS.values())
 DAY_S = 86_400.0
-SECOND = 1.0 / DAY_S
-"""Two writes that are nearer than a second give no rate."""
+DAYS_MIN = 1 / 24
+"""Two writes that are nearer than an hour give no rate: it would be noise, times 24."""
 
 
 def growth(cursors: DataFrame, earlier: DataFrame) -> DataFrame:
@@ -35,7 +35,7 @@ def growth(cursors: DataFrame, earlier: DataFrame) -> DataFrame:
     grown = {f"{short}_grown": _or_0(f"new_{name}") - _or_0(f"old_{name}") for short, name in _COUNTS.items()}
     frame = frame.withColumns({name: _or_0(f"new_{name}") for name in _COUNTS.values()}).withColumns(grown)
     rates = {
-        f"{short}_per_day": F.when(F.col("days") >= SECOND, F.col(f"{short}_grown") / F.col("days")).when(
+        f"{short}_per_day": F.when(F.col("days") >= DAYS_MIN, F.col(f"{short}_grown") / F.col("days")).when(
             F.col("change") == "same", F.lit(0.0)
         )
         for short in _COUNTS
