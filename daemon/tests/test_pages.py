@@ -18,6 +18,7 @@ PAGES = [
     "PULSAR_MODE.md",
     "ASSESS.md",
     "MIGRATION.md",
+    "PIPELINE.md",
     "CONTRIBUTING.md",
     "REQUIREMENTS.md",
 ]
