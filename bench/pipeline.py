@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.session import session
 from cursorkeeper_pipeline.source import state_plan, states
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.state_plan import Item
+from cursorkeeper_pipeline.source.state_plan import Item, StatesPart
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -36,26 +36,22 @@ from pipeline.tests.real_cursors import EAGER, Fleet, fleet, until
 ROOT = "/bench-pipeline/cursors"
 NAME = CursorName("persistent://bench/ns/large", "sub")
 CURSOR = LargeCursor(NAME, ledgers=100, entries_each=10_000_000, hole_share=0.01)
-SPLIT_BYTES, TASKS = 2 << 20, 8
-SMALL_SHARE = 0.1
-"""Of the ledgers: tuples and Arrow are compared on a cursor so much smaller, for a billion entries as tuples take minutes."""
+SPLIT_BYTES, TASKS = 4 << 20, 4
 TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
 def run(stack: Standalone) -> list[Row]:
     """All of it. Raises RuntimeError for a wrong total."""
-    small = replace(CURSOR, name=CursorName("persistent://bench/ns/small", "sub"), ledgers=int(CURSOR.ledgers * SMALL_SHARE))
     given = {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": ROOT, "waitS": "120"}
-    for cursor in (CURSOR, small):
-        asyncio.run(_make(stack, given, cursor))
+    asyncio.run(_make(stack, given, CURSOR))
     rows = _packing()
     rows += _memory(given)
     spark = session("bench", master="local[2]", conf={"spark.driver.memory": "768m", "spark.ui.enabled": "false"})
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(Tuples)
     try:
-        _load(spark, given, small.name, "hole_stats").collect()  # workers are started, modules loaded
-        return rows + _large(spark, given) + _against_tuples(spark, given, small)
+        _load(spark, given, "hole_stats").collect()  # workers are started, modules loaded
+        return rows + _large(spark, given) + _against_tuples(spark, given)
     finally:
         spark.stop()
 
@@ -115,8 +111,8 @@ def _memory(given: Mapping[str, str]) -> list[Row]:
     piece, whole = (peak - nothing for peak in peaks.values())
     case = f"worker that reads `holes`, split at {SPLIT_BYTES >> 20} MiB"
     return [
-        Row("pipeline", case, "peak above an idle one", piece, "MiB", piece / whole, "reading it whole"),
-        Row("pipeline", case, "idle", nothing, "MiB"),
+        Row("pipeline", case, "peak above one that only connects", piece, "MiB", piece / whole, "reading it whole"),
+        Row("pipeline", case, "only connects", nothing, "MiB"),
     ]
 
 
@@ -128,10 +124,13 @@ def _peak_mib(given: Mapping[str, str], split: int) -> float:
 
 def _read_one(given: dict[str, str], split: int) -> None:
     """In a process of its own: the first task, and how much memory that took at most."""
-    if split:
-        options, table = Options.parse({**given, "table": "holes", "splitBytes": str(split), "tasks": str(TASKS)}), states.Holes()
-        for batch in table.read(options, table.plan(options)[0]):
-            del batch
+    options, table = (
+        Options.parse({**given, "table": "holes", "splitBytes": str(split or SPLIT_BYTES), "tasks": str(TASKS)}),
+        states.Holes(),
+    )
+    part = table.plan(options)[0] if split else StatesPart(())
+    for batch in table.read(options, part):
+        del batch
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     print(int(peak.split()[1]) / 1024)
 
@@ -184,8 +183,8 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-def _load(spark: SparkSession, given: Mapping[str, str], name: CursorName, table: str, source: str = "cursorkeeper") -> Any:
-    more = {"table": table, "topic": name.topic, "splitBytes": str(SPLIT_BYTES), "tasks": str(TASKS)}
+def _load(spark: SparkSession, given: Mapping[str, str], table: str, source: str = "cursorkeeper") -> Any:
+    more = {"table": table, "topic": NAME.topic, "splitBytes": str(SPLIT_BYTES), "tasks": str(TASKS)}
     return spark.read.format(source).options(**given, **more).load()
 
 
@@ -197,8 +196,8 @@ def _sums(frame: Any) -> tuple[int, int]:
 
 def _large(spark: SparkSession, given: Mapping[str, str]) -> list[Row]:
     entries, wanted = CURSOR.ledgers * CURSOR.entries_each, _holes(CURSOR)
-    holes = _best(lambda: _sums(_load(spark, given, NAME, "holes")))
-    stats = _best(lambda: _load(spark, given, NAME, "hole_stats").collect())
+    holes = _best(lambda: _sums(_load(spark, given, "holes")))
+    stats = _best(lambda: _load(spark, given, "hole_stats").collect())
     counted = sum(row["hole_entries"] for row in stats.result)
     if not holes.result[1] == counted == wanted:
         raise RuntimeError(f"holes says {holes.result[1]:,} and hole_stats {counted:,} entries, {wanted:,} were not acked")
@@ -206,7 +205,7 @@ def _large(spark: SparkSession, given: Mapping[str, str]) -> list[Row]:
     case = f"one cursor, {entries / 1e9:g} G entries, {rows / 1e6:.1f} M rows"
     of_count = "counting the rows"
     return [
-        Row("pipeline", case, "pieces in 8 tasks", pieces, "", None, "", "> 1"),
+        Row("pipeline", case, f"pieces in {TASKS} tasks", pieces, "", None, "", "> 1"),
         Row("pipeline", case, "holes", rows / holes.wall_s / 1e6, "M rows/s", rows / holes.wall_s / 5e6, "the aim", "5"),
         Row("pipeline", case, "holes", entries / holes.wall_s / 1e9, "G entries/s", entries / holes.wall_s / 5e8, "the aim", "0.5"),
         Row("pipeline", case, "holes, CPU", holes.cpu_s / rows * 1e6, "us/row"),
@@ -247,18 +246,16 @@ class TupleReader(DataSourceReader):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _against_tuples(spark: SparkSession, given: Mapping[str, str], cursor: LargeCursor) -> list[Row]:
-    def query(source: str) -> Callable[[], tuple[int, int]]:
-        return lambda: _sums(_load(spark, given, cursor.name, "holes", source))
-
-    found = {source: _best(query(source), 2) for source in ("cursorkeeper", "tuples")}
-    arrow, tuples = found["cursorkeeper"], found["tuples"]
-    if arrow.result != tuples.result or arrow.result[1] != _holes(cursor):
+def _against_tuples(spark: SparkSession, given: Mapping[str, str]) -> list[Row]:
+    arrow = _best(lambda: _sums(_load(spark, given, "holes")))
+    tuples = _spent(lambda: _sums(_load(spark, given, "holes", "tuples")))
+    if arrow.result != tuples.result:
         raise RuntimeError(f"{arrow.result} with Arrow, {tuples.result} with tuples")
-    case = f"the same rows, {arrow.result[0] / 1e6:.1f} M"
+    rows = arrow.result[0]
+    case = f"the same {rows / 1e6:.1f} M rows"
     return [
-        Row("pipeline", case, "Arrow, CPU", arrow.cpu_s / arrow.result[0] * 1e6, "us/row", arrow.cpu_s / tuples.cpu_s, "tuples", "0.2"),
-        Row("pipeline", case, "tuples, CPU", tuples.cpu_s / arrow.result[0] * 1e6, "us/row"),
+        Row("pipeline", case, "Arrow, CPU", arrow.cpu_s / rows * 1e6, "us/row", arrow.cpu_s / tuples.cpu_s, "tuples", "0.2"),
+        Row("pipeline", case, "tuples, CPU", tuples.cpu_s / rows * 1e6, "us/row"),
     ]
 
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cursorkeeper.core.positions import Position
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cursorkeeper_pipeline.decode.columns import same
+
+CHUNK_ROWS: Final = 16_384
+"""Several chunks of several cursors wait to be taken: half a MiB each."""
 from cursorkeeper_pipeline.decode.extents import Extent, count_runs, runs_of
 
 
 def hole_columns(cursor_key: int, found: Iterable[Extent]) -> Iterator[tuple[NDArray[Any], ...]]:
-    """cursor_key, ledger_id, first_entry, last_entry: the columns of one data ledger at a time."""
+    """cursor_key, ledger_id, first_entry, last_entry: at most `CHUNK_ROWS` of one data ledger at a time."""
     for extent in found:
         if extent.holes:
             runs = runs_of(extent.holes)
-            rows = runs.first.size
-            yield same(cursor_key, rows), same(extent.ledger, rows), runs.first, runs.last
+            for at in range(0, runs.first.size, CHUNK_ROWS):
+                first, last = runs.first[at : at + CHUNK_ROWS], runs.last[at : at + CHUNK_ROWS]
+                yield same(cursor_key, first.size), same(extent.ledger, first.size), first, last
 
 
 @dataclass(frozen=True, slots=True)
