@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cursorkeeper_pipeline.decode.columns import same
+from cursorkeeper_pipeline.decode.extents import Extent, count_runs, runs_of
 
 CHUNK_ROWS: Final = 16_384
 """Several chunks of several cursors wait to be taken: half a MiB each."""
-from cursorkeeper_pipeline.decode.extents import Extent, count_runs, runs_of
 
 
 def hole_columns(cursor_key: int, found: Iterable[Extent]) -> Iterator[tuple[NDArray[Any], ...]]:
