@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
@@ -124,10 +126,9 @@ def _peak_mib(given: Mapping[str, str], split: int) -> float:
 
 def _read_one(given: dict[str, str], split: int) -> None:
     """In a process of its own: the first task, and how much memory that took at most."""
-    options, table = (
-        Options.parse({**given, "table": "holes", "splitBytes": str(split or SPLIT_BYTES), "tasks": str(TASKS)}),
-        states.Holes(),
-    )
+    pa.array(np.zeros(1))  # loads pandas, as every worker does
+    options = Options.parse({**given, "table": "holes", "splitBytes": str(split or SPLIT_BYTES), "tasks": str(TASKS)})
+    table = states.Holes()
     part = table.plan(options)[0] if split else StatesPart(())
     for batch in table.read(options, part):
         del batch
