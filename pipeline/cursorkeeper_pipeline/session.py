@@ -23,6 +23,9 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # Both only say where in a program a column came from. Each asks the JVM several times for every column: half of what a report costs.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 REMOTE_PORT = 15_002
 """Of Spark Connect, where none is given."""

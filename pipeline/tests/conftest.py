@@ -39,11 +39,13 @@ def root() -> str:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """local[2], as small and as quick to start as it goes."""
+    from cursorkeeper_pipeline.session import DEFAULTS
     from pyspark.sql import SparkSession
 
     folder: Path = tmp_path_factory.mktemp("spark")
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     conf = {
+        **DEFAULTS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(SLOTS),

@@ -1,5 +1,5 @@
 """On a real standalone cluster of two hosts, by Spark Connect: the source without our code at the client, a speculative copy of a task that
-reads it, and a job of ours."""
+reads it, and jobs of ours."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.source.fleet import cursor_key
 
 from pipeline.tests.cluster import SPECULATING, WORKER_HOSTS, SparkCluster
+from pipeline.tests.migration_world import migration_world
 from pipeline.tests.real_cursors import fleet
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+REPOSITORY = Path(__file__).parents[2]
 CLIENT_MAX_S = 200.0
 NAMES = [CursorName(f"persistent://t/ns/topic-{at}", "sub") for at in range(6)]
 
@@ -124,6 +126,52 @@ def test_a_slow_task_runs_twice_and_its_rows_come_once(remote: str, place: dict[
     assert sorted(hosts) == sorted(WORKER_HOSTS), "on two hosts"
     expected = [[cursor_key(name), 80 * (at + 1), 80 * (at + 1), "OK"] for at, name in enumerate(NAMES)]
     assert sorted(rows) == sorted(expected)
+
+
+_IMPORTS = """
+import json, sys
+from cursorkeeper.settings import Settings
+from cursorkeeper_pipeline.jobs import import_
+from cursorkeeper_pipeline.jobs.frame import Reporter
+from cursorkeeper_pipeline.session import session
+from cursorkeeper_pipeline.source.options import Options
+from pyspark.cloudpickle import register_pickle_by_value
+from pipeline.tests import migration_world
+
+register_pickle_by_value(migration_world)
+given = json.loads(sys.argv[1])
+spark = session("speculation", remote=given["remote"])
+settings = Settings(**given["settings"])
+arguments = import_.Arguments(settings=settings, pulsar_zookeeper=given["pulsar"], claim_wait_s=120.0, jobs=1)
+source = Options.parse({"zookeeper": settings.zookeeper, "gateway": settings.gateway, "root": settings.root, "tasks": "2"})
+slow = migration_world.Slow(given["marks"])
+sys.exit(import_.run(spark, source, arguments, Reporter("import", given["out"]), slow))
+"""
+
+
+async def test_an_import_whose_slow_task_runs_twice_makes_every_cursor_once(
+    remote: str, stack: Standalone, root: str, tmp_path: Path
+) -> None:
+    """The first attempt stands in the middle of a cursor, and holds its claim, until the other host has begun on the same cursors."""
+    (tmp_path / "marks").mkdir()
+    async with migration_world(stack, root) as world:
+        refs = await world.cursors(range(6))
+        settings = {name: getattr(world.settings, name) for name in ("zookeeper", "gateway", "root", "inline_state_max_bytes")}
+        given = {
+            "remote": remote, "settings": settings, "pulsar": world.pulsar.zookeeper, "marks": str(tmp_path / "marks"),
+            "out": str(tmp_path / "out"),
+        }  # fmt: skip
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", _IMPORTS, json.dumps(given)], capture_output=True, text=True, timeout=CLIENT_MAX_S,
+            check=False, cwd=REPOSITORY,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-4_000:]
+        report = json.loads((tmp_path / "out" / "import.json").read_text())
+        assert report["run"]["state"] == "DONE" and sum(report["statuses"].values()) == 6
+        assert (tmp_path / "marks" / "0-1").exists(), "a second attempt ran at the same time"
+        assert set(report["statuses"]) <= {"imported", "already there"}, "the claim kept the second attempt from redoing anything"
+        await world.are_whole(refs)
+        assert [footer.epoch for footer in [await world.footer(ref) for ref in refs] if footer] == [1] * 6
 
 
 def test_a_job_of_ours_runs_on_a_remote_cluster(remote: str, place: dict[str, str], stack: Standalone) -> None:

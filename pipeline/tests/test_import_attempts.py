@@ -12,6 +12,7 @@ from cursorkeeper.core.footer import FooterState
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.sinks.comparing import Comparing
 from cursorkeeper_pipeline.sinks.record import State
+from cursorkeeper_pipeline.sinks.tasks import LEFT
 
 from pipeline.tests.migration_world import LAST, StopsAt, dies, lost_its_session, migration_world, ref_of, state
 
@@ -144,6 +145,16 @@ async def test_a_run_that_is_decided_begins_no_cursor(stack: Standalone, root: s
         assert outcome.status == "failed" and outcome.problem is not None and "ABORTED: nothing more is begun" in outcome.problem.message
         assert await world.footer(refs[0]) is None
         assert (await world.record().decide(State.DONE)).state is State.ABORTED, "what is decided stays"
+
+
+async def test_what_is_late_for_a_run_that_is_done_is_no_failure(stack: Standalone, root: str) -> None:
+    async with migration_world(stack, root) as world:
+        await world.begun()
+        refs = await world.cursors(range(1))
+        assert (await world.record().decide(State.DONE)).state is State.DONE
+        outcome = await world.imported(refs[0])
+        assert (outcome.status, outcome.ok, outcome.problem) == (LEFT, True, None)
+        assert await world.footer(refs[0]) is None
 
 
 async def test_a_comparison_tells_what_differs_and_what_is_on_one_side_only(stack: Standalone, root: str) -> None:

@@ -26,7 +26,7 @@ from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import UNTOLD, differs
 from cursorkeeper_pipeline.sinks.exporting import Pin, Pinned, Pins
 from cursorkeeper_pipeline.sinks.importing import is_nobodys, named
-from cursorkeeper_pipeline.sinks.record import RunRecord, State, checked_id, folder_of, id_of
+from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, State, checked_id, folder_of, id_of
 from cursorkeeper_pipeline.sinks.tasks import each, row_of
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES, tasks_for
 from pyroaring import BitMap
@@ -60,7 +60,7 @@ async def test_a_run_is_begun_continued_done_and_then_over(server: FakeZooKeeper
     assert (await two.decide(State.DONE, {"imported": 4})).state is State.DONE
     assert (await one.decide(State.ABORTED)).state is State.DONE, "what is decided stays"
     assert (await one.begin("import", ABOUT)).counts == {"imported": 4}
-    with pytest.raises(CommandError, match="r is DONE: nothing more is begun"):
+    with pytest.raises(RunDone, match="r is DONE: nothing more is begun"):
         await one.check_open()
 
 

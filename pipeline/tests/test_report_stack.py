@@ -21,6 +21,7 @@ from cursorkeeper_pipeline.jobs import report
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.source.options import Options
 
+from .cluster import QUICK_JVM
 from .fleet_maker import footer_of, name_of, write_footers
 from .real_cursors import fleet
 
@@ -88,7 +89,8 @@ def test_the_line_of_print_submit_works_as_it_is(stack: Standalone, root: str, t
     asyncio.run(add(stack, root, replace(footer_of(BIG, 1), stats=Stats(100, 5_000_000, 1, 1, 0, 0)), (name_of(5), b"{}")))
     told = [
         "report", "--zookeeper", stack.zookeeper, "--root", root, "--gateway", "127.0.0.1:1", "--master", "local[2]",
-        "--conf", "spark.driver.memory=768m", "--out", str(tmp_path / "out"), "--json",
+        "--conf", "spark.driver.memory=768m", "--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}",
+        "--out", str(tmp_path / "out"), "--json",
     ]  # fmt: skip
     ours = [sys.executable, "-m", "cursorkeeper_pipeline", *told]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}

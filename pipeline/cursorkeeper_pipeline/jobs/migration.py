@@ -21,7 +21,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selecti
 
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.sinks.record import Record, RunRecord, State, as_json, checked_id, folder_of, id_of
-from cursorkeeper_pipeline.sinks.tasks import Places, Task, Work
+from cursorkeeper_pipeline.sinks.tasks import LEFT, Places, Task, Work
 from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES, PLAN, counts, spread, tasks_for, troubles
@@ -97,6 +97,9 @@ class Run:
             state = State.DONE if well else State.OPEN
             record = on_driver(self._with_record(lambda now: now.decide(state, by_status, len(self.skipped))))
             self._after_decision(record)
+            if left := by_status.get(LEFT, 0):
+                said = f"another driver has finished this run: {left:,} cursor(s) were left to it; what came since needs a new --id"
+                notes = [*notes, said]
         self._report(out, outcomes, found, record, notes, time.monotonic() - began_s)
         outcomes.unpersist()
         return CLEAN if well else FINDINGS

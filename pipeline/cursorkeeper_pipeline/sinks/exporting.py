@@ -38,8 +38,8 @@ from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_clients.zookeeper.values import Version
 
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
-from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
+from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
+from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
 
 RACES_MAX: Final = 4
 RUN_KEY, TOPIC_KEY, SUBSCRIPTION_KEY = "cursorkeeper-export", "cursorkeeper-topic", "cursorkeeper-subscription"
@@ -102,6 +102,8 @@ class OneExport:
             return await self.exporting.one(ref)
         try:
             return await self._one(ref)
+        except RunDone:
+            return Outcome(str(ref), LEFT, ok=True)
         except FORESEEN as e:
             return failed(str(ref), e)
 

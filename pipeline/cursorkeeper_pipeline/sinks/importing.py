@@ -23,8 +23,8 @@ from cursorkeeper.settings import Settings
 from msgspec import structs
 
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
-from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
+from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
+from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
 
 RACES_MAX: Final = 4
 MARK: Final = "+"
@@ -72,6 +72,8 @@ class OneImport:
             if self.importing.dry_run:
                 return await self.importing.attempt(ref, numbers)
             return await self._one(ref, numbers)
+        except RunDone:
+            return Outcome(str(ref), LEFT, ok=True)
         except Exists as e:
             return failed(str(ref), e, status="refused", numbers=numbers)
         except FORESEEN as e:

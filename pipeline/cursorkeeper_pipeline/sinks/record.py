@@ -32,6 +32,10 @@ class State(StrEnum):
     ABORTED = "ABORTED"
 
 
+class RunDone(CommandError):
+    """Every cursor of this run is well already: another driver was quicker, and has said so."""
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """See the module. `about`: what makes it this run and no other. `counts`: of the newest run that ended, cursors by status.
     `skipped`: paths that were no cursors. Times in milliseconds since 1970."""
@@ -119,15 +123,16 @@ class RunRecord:
         raise self._undecided()
 
     async def check_open(self, *, sync: bool = False) -> None:
-        """Before a task begins a cursor. `sync`: what is decided by now is seen, not only what was a moment ago. Raises CommandError,
-        ZooKeeperError."""
+        """Before a task begins a cursor. `sync`: what is decided by now is seen, not only what was a moment ago. Raises RunDone,
+        CommandError, ZooKeeperError."""
         if sync:
             await self._zk.sync(self.path)
         found = await self._look()
         if found is None:
             raise CommandError(f"the record of this run ({self.path}) is gone", "find out who deleted it, and run it again", NO)
         if found[0].state is not State.OPEN:
-            raise CommandError(f"run {self.id} is {found[0].state}: nothing more is begun", "this attempt is late; it has done no harm", NO)
+            kind = RunDone if found[0].state is State.DONE else CommandError
+            raise kind(f"run {self.id} is {found[0].state}: nothing more is begun", "this attempt is late; it has done no harm", NO)
 
     async def _look(self) -> tuple[Record, int] | None:
         try:

@@ -30,6 +30,8 @@ from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 One = Callable[[PulsarCursorRef], Awaitable[Outcome]]
 """Works on one cursor; never raises for what is wrong with it."""
 JOBS: Final = 8
+LEFT: Final = "left to another"
+"""The status of a cursor that was not looked at: another driver has found all of the run's cursors well."""
 
 
 class Work(Protocol):

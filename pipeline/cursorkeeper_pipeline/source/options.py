@@ -66,7 +66,7 @@ class Options:
     read_rate_mib_s: float = 0.0
     """Of one task; 0: as fast as it goes. Bookies serve live traffic too."""
     wait_s: float = 30.0
-    """How long a task waits for a system that is away before it fails."""
+    """How long a task waits for a system that is away before it fails; for the first connection no longer than 10 s."""
     since: str = ""
     """`deltas`: ISO 8601 or seconds since 1970; acks appended at or after it."""
     until: str = ""

@@ -28,6 +28,7 @@ class Systems:
 
     def __init__(self, options: Options, role: str = READER) -> None:
         self._options, self._role = options, role
+        self._start_timeout_s = min(connect.START_TIMEOUT_S, options.wait_s)
         self._runner = asyncio.Runner()
         self._open = AsyncExitStack()
         self._zookeeper: ZooKeeper | None = None
@@ -72,13 +73,15 @@ class Systems:
     async def zookeeper(self) -> ZooKeeper:
         """Raises CommandError if it does not answer."""
         if self._zookeeper is None:
-            self._zookeeper = await self._open.enter_async_context(connect.zookeeper(self._options.settings))
+            opening = connect.zookeeper(self._options.settings, self._start_timeout_s)
+            self._zookeeper = await self._open.enter_async_context(opening)
         return self._zookeeper
 
     async def ledgers(self) -> LedgerStore:
         """Raises CommandError if the gateway does not answer."""
         if self._ledgers is None:
-            self._ledgers = await self._open.enter_async_context(connect.gateway(self._options.settings, self._role))
+            opening = connect.gateway(self._options.settings, self._role, self._start_timeout_s)
+            self._ledgers = await self._open.enter_async_context(opening)
         return self._ledgers
 
     async def footers(self) -> FooterStore:
