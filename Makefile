@@ -9,6 +9,8 @@ JAVA_SOURCES := java/pom.xml $(shell find java/gateway -name '*.java' -o -name '
 INTEROP := .build/interop
 INTEROP_SOURCES := $(shell find java/interop -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.properties' \) -print 2>/dev/null)
 
+WORKERS ?= 2
+
 VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
@@ -80,14 +82,15 @@ test-java:
 test: setup check test-java interop-classes
 	@touch $(JAR)
 	$(PYTEST)
-	$(PYTEST) pipeline/tests
+	$(TEST_PIPELINE)
 
+# Each worker has a Spark session and a stack of its own; a module's tests stay together, so that a cluster is started once.
+TEST_PIPELINE = $(PYTEST) -n $(WORKERS) --dist loadfile --max-worker-restart 1 pipeline/tests
 test-pipeline: setup $(VENV)/.spark $(JAR)
-	$(PYTEST) pipeline/tests
+	$(TEST_PIPELINE)
 
 # A Docker that answers, and nothing else; the suite says what to do if there is none. Stories wait more than they work (for sessions
 # to expire, for disks, for containers), so two of them share a machine well: each has a system of its own.
-WORKERS ?= 2
 test-containers: setup $(JAR)
 	$(PYTEST) -n $(WORKERS) --max-worker-restart 1 testcontainers_tests
 

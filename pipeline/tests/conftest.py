@@ -36,6 +36,18 @@ def root() -> str:
     return f"/pipeline-{os.getpid()}-{next(_roots)}/cursors"
 
 
+def started(builder: SparkSession.Builder) -> SparkSession:
+    """A JVM that ends before it has said its port, which a machine without free memory does to one, gets a second chance."""
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+    return builder.getOrCreate()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """local[2], as small and as quick to start as it goes."""
@@ -60,7 +72,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master(f"local[{SLOTS},3]").appName("cursorkeeper-tests")
     for key, value in conf.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = started(builder)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
