@@ -218,7 +218,9 @@ def run(job: Job, call: Call) -> int:
     from cursorkeeper_pipeline.session import session
 
     wanted = getattr(job, "CONF", {})
-    spark = session(f"cursorkeeper {call.name}", master=call.master, remote=call.remote, conf=call.conf, wanted=wanted)
+    spark = session(
+        f"cursorkeeper {call.name}", master=call.master, remote=call.remote, conf=call.conf, wanted=wanted, progress=sys.stderr.isatty()
+    )
     try:
         return job.run(spark, call.source, call.arguments, call.out)
     finally:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -21,12 +22,12 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "16",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     # Both only say where in a program a column came from. Each asks the JVM several times for every column: half of what a report costs.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
+BAR_WIDTH = 40
 REMOTE_PORT = 15_002
 """Of Spark Connect, where none is given."""
 REMOTE_WAIT_S = 10.0
@@ -34,10 +35,16 @@ REMOTE_WAIT_S = 10.0
 
 
 def session(
-    app: str, *, master: str = LOCAL, remote: str = "", conf: Mapping[str, str] | None = None, wanted: Mapping[str, str] | None = None
+    app: str,
+    *,
+    master: str = LOCAL,
+    remote: str = "",
+    conf: Mapping[str, str] | None = None,
+    wanted: Mapping[str, str] | None = None,
+    progress: bool = False,
 ) -> SparkSession:
     """A new one, or the one that there is. `remote`: sc://host:port of a Spark Connect server, instead of a master.
-    `wanted`: what counts where nobody gave another value.
+    `wanted`: what counts where nobody gave another value; `progress`: bars on standard error.
 
     Under spark-submit the master that it names wins, and so do its settings over our defaults. On a local master the workers run this
     very Python. Raises OptionError if nobody answers at `remote`.
@@ -48,7 +55,10 @@ def session(
         builder = SparkSession.builder.remote(remote)
         for key, value in given.items():
             builder = builder.config(key, value)
-        return builder.appName(app).getOrCreate()
+        connected = builder.appName(app).getOrCreate()
+        if progress:
+            connected.registerProgressHandler(show)  # type: ignore[arg-type]  # any callable will do
+        return connected
     said = _submitted()
     if said.get("spark.master", master).startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -57,10 +67,22 @@ def session(
     builder = SparkSession.builder.appName(app)
     if "spark.master" not in said:
         builder = builder.master(master)
-    ours = {**DEFAULTS, **(wanted or {})}
+    ours = {**DEFAULTS, "spark.ui.showConsoleProgress": str(progress).lower(), **(wanted or {})}
     for key, value in {**{k: v for k, v in ours.items() if k not in said}, **given}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def show(stages: Iterable[Any] | None, inflight_tasks: int, _operation: str | None, done: bool) -> None:
+    """How far a query by Spark Connect is, as Spark itself shows it without: on standard error, a line that is written over."""
+    counted = [(stage.num_tasks, stage.num_completed_tasks) for stage in stages or ()]
+    total, completed = sum(tasks for tasks, _ in counted), sum(ended for _, ended in counted)
+    line = ""
+    if total and not done:
+        bar = "=" * (BAR_WIDTH * completed // total)
+        line = f"[{bar:<{BAR_WIDTH}}] {completed:,} of {total:,} tasks, {inflight_tasks:,} running"
+    sys.stderr.write(f"\r{line}\x1b[K")
+    sys.stderr.flush()
 
 
 def _submitted() -> dict[str, str]:

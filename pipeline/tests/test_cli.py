@@ -215,3 +215,13 @@ def test_what_is_not_ours_keeps_its_first_line() -> None:
     assert found.message == "Spark: [PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03" and "--debug" in found.remedy
     assert problem_of(CommandError("no", "do")).remedy == "do"
     assert "internal error" in problem_of(KeyError("x")).message
+
+
+def test_a_line_says_how_far_a_remote_query_is(capsys: pytest.CaptureFixture[str]) -> None:
+    from cursorkeeper_pipeline.session import show
+
+    stages = [SimpleNamespace(num_tasks=6, num_completed_tasks=6), SimpleNamespace(num_tasks=2, num_completed_tasks=0)]
+    show(stages, 2, "one", False)
+    show(stages, 0, "one", True)
+    told = capsys.readouterr()
+    assert told.out == "" and told.err == f"\r[{'=' * 30}{' ' * 10}] 6 of 8 tasks, 2 running\x1b[K\r\x1b[K"
