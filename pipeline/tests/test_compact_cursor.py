@@ -33,19 +33,19 @@ def world() -> CliWorld:
     return CliWorld(seed=3, limits=NO_INLINE)
 
 
-async def cold(world: CliWorld) -> Footer:
-    """Closed: many small deltas, a partly acked batch, a layout, properties, two ledgers."""
-    for turn in range(2):
+async def cold(world: CliWorld, ledgers: int = 2) -> Footer:
+    """Closed: many small deltas, a partly acked batch, a layout, properties, several ledgers."""
+    for turn in range(ledgers):
         source = await world.source()
         if not turn:
             source.send(ev.SetLayout(source.attach, 1, source.machine.generation, (closed(7, 1_000), opened(8))))
             source.seq = 1
         for at in range(10):
-            source.ack(acks(7 + turn, *range(1 + 20 * at, 19 + 20 * at, 2)), partial(8, 900 + at, 10, {1, at}), properties={"at": at})
+            source.ack(acks(7 + turn % 2, *range(1 + 20 * at, 19 + 20 * at, 2)), partial(8, 900 + at, 10, {1, at}), properties={"at": at})
             await source.durable()
         await world.close(source)
     footer = await world.footer()
-    assert len(footer.chain) == 2 and not isinstance(footer.base, SnapshotBase)
+    assert len(footer.chain) == ledgers and not isinstance(footer.base, SnapshotBase)
     return footer
 
 
@@ -314,6 +314,59 @@ async def test_systems_that_are_away_are_said_so(world: CliWorld) -> None:
 
     row = await compacted(world, say=say, one=one, stall_s=0.3)
     assert row["outcome"] == "AWAY" and "nothing moved" in row["error"]
+
+
+@pytest.mark.parametrize(("slow", "each_s"), [("delay", 0.1), ("ack_delay", 0.4)])
+async def test_a_cursor_that_takes_long_is_not_given_up_while_something_moves(world: CliWorld, slow: str, each_s: float) -> None:
+    """Each step of a claim, or of a snapshot, is within the limit, and all of them together are not."""
+    await cold(world, ledgers=4)
+    before = await state(world)
+    one = await chosen(world)
+
+    def set_to(seconds: float) -> None:
+        setattr(world.bookkeeper.faults, f"{slow}_min_s", seconds)
+        setattr(world.bookkeeper.faults, f"{slow}_max_s", seconds)
+
+    set_to(each_s)
+    row = await compacted(world, one=one, stall_s=0.8)
+    assert row["outcome"] == "COMPACTED", row["error"]
+    set_to(0.0)
+    assert await is_whole(world, before)
+
+
+@pytest.mark.parametrize("at", [1, 5], ids=["first-claim", "second-claim"])
+async def test_what_is_given_up_is_closed_if_it_can_be(world: CliWorld, at: int) -> None:
+    """So that a source without takeover may open it; the next run does all that was not done."""
+    await cold(world)
+    before = await state(world)
+    one = await chosen(world)
+    steps: list[str] = []
+
+    def say(step: str) -> None:
+        if len(steps) == at:
+            world.bookkeeper.stall_acks()
+        if step == "given up":
+            world.bookkeeper.stall_acks(False)
+        steps.append(step)
+
+    row = await compacted(world, say=say, one=one, stall_s=0.3)
+    assert row["outcome"] == "AWAY" and "nothing moved" in row["error"] and steps[-1] == "given up"
+    left = await world.footer()
+    assert left.state is FooterState.CLOSED and f"/{FIRST if at == 1 else SECOND}/" in left.writer
+    assert await is_whole(world, before)
+    steps.clear()
+    row = await compacted(world, say=steps.append, one=one)
+    assert tuple(steps) == (STEPS if at == 1 else ("looked",)), "a first claim without its snapshot is made again"
+    now = await world.footer()
+    assert isinstance(now.base, SnapshotBase) and now.stats.delta_bytes == 0 and await is_whole(world, before)
+
+
+async def test_one_claim_ends_whatever_moves(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await cold(world)
+    world.bookkeeper.faults.delay_min_s = world.bookkeeper.faults.delay_max_s = 0.1
+    monkeypatch.setattr(compacting, "CLAIM_MAX_S", 0.3)
+    row = await compacted(world)
+    assert row["outcome"] == "AWAY" and "claiming it: not done in 0 s" in row["error"]
 
 
 def test_the_first_claim_keeps_what_was_there() -> None:

@@ -7,8 +7,8 @@ never a moment without something proven to fall back to, and the stored bytes en
 
 Invariants: nothing is written but by a keeper's machine, whose claim is a compare-and-set on the very footer that was looked at; a footer
 that says open is deposed only if a compaction wrote it, which loses nothing because a compaction acks nothing; who was deposed once never
-claims again; every wait has a limit. A crash at any point leaves a whole cursor, and a footer that says how far it came: the next
-compaction goes on from there.
+claims again; every wait has a limit, and what is given up is closed if it can be. A crash at any point leaves a whole cursor, and a footer
+that says how far it came: the next compaction goes on from there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from cursorkeeper.cli import connect, reading
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.cursor_making import DELETE_MAX_S, footer_of
 from cursorkeeper.cli.footer_view import base_kind
-from cursorkeeper.cli.import_listener import ImportListener, QuietTelemetry
 from cursorkeeper.cli.problems import AWAY as AWAY_CODE
 from cursorkeeper.cli.problems import CommandError, NotFound, explain
 from cursorkeeper.cli.state_view import differences
@@ -37,7 +36,6 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
-from cursorkeeper.core.snapshotting import TAKEN
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Record
 from cursorkeeper.format import record
@@ -46,6 +44,7 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import GatewayError, GatewayRefused
 
+from cursorkeeper_pipeline.jobs.hearing import Hearing, Told, heard
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.transforms.cold import FIRST, OURS, SECOND, Rule
 
@@ -55,10 +54,14 @@ AT_ONCE = 4
 """Cursors of a task at once; each holds its state in memory, twice while it is compared."""
 STALL_S = 60.0
 """Without any progress for so long, a cursor is given up."""
+CLAIM_MAX_S = 3600.0
+"""One claim takes no longer, whatever moves: systems that fail and come back all the time must not hold a task for ever."""
+GIVE_UP_S = 20.0
+"""For so long a cursor that is given up is closed, if it can be: while its footer says open, a source without takeover is refused."""
 POLL_S = 0.1
 
 Say = Callable[[str], None]
-"""Told each step: looked, claimed, snapshot, closed, compared."""
+"""Told each step: looked, claimed, snapshot, closed, compared; and given up, before it is closed all the same."""
 
 
 class Chosen(NamedTuple):
@@ -93,6 +96,12 @@ class Look:
         return found[1] if found else ""
 
     @property
+    def is_half_done(self) -> bool:
+        """The first claim has done its work; one that was given up was closed without its snapshot."""
+        is_snapshot = isinstance(self.footer.base, SnapshotBase) and not self.footer.stats.delta_bytes
+        return self.kind == FIRST and self.footer.state is FooterState.CLOSED and is_snapshot
+
+    @property
     def snapshot_bytes(self) -> int:
         return self.footer.base.length if isinstance(self.footer.base, SnapshotBase) else 0
 
@@ -100,34 +109,6 @@ class Look:
     def columns(self) -> tuple[str, int, int]:
         """Base, bytes that an owner reads, bytes stored."""
         return base_kind(self.footer.base), self.snapshot_bytes + self.footer.stats.delta_bytes, self.stored_bytes
-
-
-class Told(ImportListener):
-    """What the keeper says of this one cursor; a listener and a telemetry at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.code, self.snapshots = "", 0
-
-    def on_refused(self, code: str, message: str, remedy: str) -> None:
-        self.code = code
-        super().on_refused(code, message, remedy)
-
-    def took_snapshot(self) -> None:
-        """One that was asked for is committed."""
-        self.snapshots += 1
-        self.changed.set()
-
-
-class Hearing(QuietTelemetry):
-    """Passes on the one event that is waited for."""
-
-    def __init__(self, told: Told) -> None:
-        self._told = told
-
-    def log(self, event: str, **fields: Any) -> None:
-        if event == TAKEN:
-            self._told.took_snapshot()
 
 
 class Compaction:
@@ -146,7 +127,7 @@ class Compaction:
         self._check(look)
         if look.footer.state is FooterState.CLOSED and look.kind == SECOND:
             return ALREADY
-        if look.kind != SECOND and not (look.kind == FIRST and look.footer.state is FooterState.CLOSED):
+        if look.kind != SECOND and not look.is_half_done:
             look = self.after = await self._claimed(look, FIRST)
         self.after = await self._claimed(look, SECOND)
         return COMPACTED
@@ -194,15 +175,11 @@ class Compaction:
             # whoever has looked and decided must not act on what came since; an open footer gets here only if it is a compaction's
             request = ev.Open(create=False, takeover=True, only=mark_of(look.footer))
             keeper.open(self._name, request, keeper.attach_id(), told)
-            await self._until(told, lambda: told.machine is not None, "claiming it")
-            assert told.machine is not None
-            held, epoch = told.machine.acks, told.machine.epoch
-            self._say("claimed")
-            self._dispatch(keeper, ev.Snapshot())
-            await self._until(told, lambda: told.snapshots > 0, "writing its snapshot")
-            self._say("snapshot")
-            self._dispatch(keeper, ev.Close())
-            await self._until(told, lambda: told.ended == "closed", "closing it")
+            try:
+                held, epoch = await self._rewritten(keeper, told)
+            except CommandError:
+                await self._give_up(keeper, told)
+                raise
             await keeper.wait_tasks(DELETE_MAX_S)  # else the ledgers it left would wait for garbage collection
         self._say("closed")
         now = await self._look()
@@ -212,11 +189,41 @@ class Compaction:
         self._say("compared")
         return now
 
+    async def _rewritten(self, keeper: Keeper, told: Told) -> tuple[AckState, int]:
+        """The state that was recovered and the epoch that recovered it, when its snapshot is written and it is closed."""
+        until_s = time.monotonic() + CLAIM_MAX_S
+
+        async def until(done: Callable[[], bool], what: str) -> None:
+            await self._until(keeper, told, done, what, until_s)
+
+        await until(lambda: told.machine is not None, "claiming it")
+        assert told.machine is not None
+        held, epoch = told.machine.acks, told.machine.epoch
+        self._say("claimed")
+        self._dispatch(keeper, ev.Snapshot())
+        await until(lambda: told.snapshots > 0, "writing its snapshot")
+        self._say("snapshot")
+        self._dispatch(keeper, ev.Close())
+        await until(lambda: told.ended == "closed", "closing it")
+        return held, epoch
+
+    async def _give_up(self, keeper: Keeper, told: Told) -> None:
+        """Closes it as it is, if that can be done soon."""
+        self._say("given up")
+        self._dispatch(keeper, ev.Close())
+        try:
+            async with asyncio.timeout(min(GIVE_UP_S, self._stall_s)):
+                while not told.ended:
+                    told.changed.clear()
+                    await told.changed.wait()
+        except TimeoutError:
+            pass  # its footer stays open and says that a compaction wrote it: the next one goes on from there
+
     @asynccontextmanager
     async def _keeper(self, kind: str, told: Told) -> AsyncIterator[Keeper]:
         settings = self._settings
         keeper = Keeper(
-            self._ports.ledgers, self._ports.zookeeper, Hearing(told), limits=limits_of(settings.limits, kind),
+            heard(self._ports.ledgers, told), self._ports.zookeeper, Hearing(told), limits=limits_of(settings.limits, kind),
             keeper_limits=settings.keeper_limits, policy=settings.policy, encode=settings.encode,
             identity=f"{settings.identity}/{kind}", rng=random.SystemRandom(), root=settings.root,
         )  # fmt: skip
@@ -231,19 +238,23 @@ class Compaction:
         if runner is not None:
             runner.dispatch(event)
 
-    async def _until(self, told: Told, done: Callable[[], bool], what: str) -> None:
-        """Waits as long as something moves."""
+    async def _until(self, keeper: Keeper, told: Told, done: Callable[[], bool], what: str, until_s: float) -> None:
+        """Waits as long as something moves, but not beyond `until_s` of the monotonic clock."""
         while not done():
             if told.ended:
                 await self._lost(told)
             told.changed.clear()
+            left_s = until_s - time.monotonic()
             try:
-                async with asyncio.timeout(self._stall_s):
+                async with asyncio.timeout(min(self._stall_s, left_s)):
                     await told.changed.wait()
             except TimeoutError:
-                why = f" ({told.paused})" if told.paused else ""
+                over = f"nothing moved for {self._stall_s:.0f} s" if left_s > self._stall_s else f"not done in {CLAIM_MAX_S:.0f} s"
+                runner = keeper.cursors.get(self._name)
+                waits_for = told.paused or (runner.machine.waiting_for if runner is not None else "")
+                why = f" ({waits_for})" if waits_for else ""
                 remedy = "check both systems, then run compact again: the cursor is whole"
-                raise CommandError(f"{self._name}: {what}: nothing moved for {self._stall_s:.0f} s{why}", remedy, AWAY_CODE) from None
+                raise CommandError(f"{self._name}: {what}: {over}{why}", remedy, AWAY_CODE) from None
 
     async def _lost(self, told: Told) -> None:
         """The keeper has lost the cursor, or never got it. Raises Ended."""
