@@ -5,7 +5,7 @@ tables; names are in `cursors` alone, so that a billion rows do not carry them. 
 are closed at both ends; times are UTC.
 
 `status` is one of `OK`, `DAMAGED` (bytes that cannot be trusted), `MISSING` (a ledger that the footer names does not exist),
-`TOO_NEW` (written by a newer release), `AT_LEAST` (read from a live cursor: its newest acks may be missing, never wrong).
+`TOO_NEW` (written by a newer release), `AWAY` (a system did not answer for it within `waitS`), `AT_LEAST` (read from a live cursor: its newest acks may be missing, never wrong).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-OK, DAMAGED, MISSING, TOO_NEW, AT_LEAST = "OK", "DAMAGED", "MISSING", "TOO_NEW", "AT_LEAST"
+OK, DAMAGED, MISSING, TOO_NEW, AWAY, AT_LEAST = "OK", "DAMAGED", "MISSING", "TOO_NEW", "AWAY", "AT_LEAST"
 _L, _I, _S, _B, _X, _D = pa.int64(), pa.int32(), pa.string(), pa.bool_(), pa.binary(), pa.float64()
 _T = pa.timestamp("us", tz="UTC")
 
@@ -65,7 +65,8 @@ DELTAS: Final = _schema(
     ledger_id_or_null=_L, first_entry_or_null=_L, last_entry_or_null=_L, footer_version=_I,
 )  # fmt: skip
 """The ack history that the chain still keeps, a row for each range of a delta. `kind`: ack, mark_delete, partial, properties, layout; and,
-so that gaps are told, damaged, too_new (a record, or with ledger -1 the footer) and missing (a ledger). `at` is null: a record has no time
+so that gaps are told, damaged, too_new (a record, or with ledger -1 the footer), missing (a ledger) and away (what could not be read for
+now: a ledger from that entry on, or with ledger -1 the cursor). `at` is null: a record has no time
 of its own, `ledger_created` is its lower bound."""
 
 LEDGERS: Final = _schema(
@@ -139,7 +140,7 @@ the cursors; `snapshot_bytes` is stored, of the `snapshots` cursors that have on
 
 FINDINGS: Final = _schema(cursor_key_or_null=_L, cursor_or_null=_S, kind=_S, place=_S, message=_S, remedy=_S)
 """What an audit found wrong. `kind`: footer_unreadable, footer_too_new, footer_missing, epoch_without_owner, ledger_missing,
-ledger_damaged, record_damaged, state_unreadable, snapshot_differs, orphan_ledger. `place`: a znode, "ledger L" or "ledger L entry E"."""
+ledger_damaged, record_damaged, state_unreadable, snapshot_differs, orphan_ledger, root_lost. `place`: a znode, "ledger L" or "ledger L entry E"."""
 
 CHOSEN: Final = _schema(
     cursor_key=_L, cursor=_S, topic=_S, subscription=_S, footer_version=_I, why=_S, snapshot_bytes=_L, delta_bytes=_L,

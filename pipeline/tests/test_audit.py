@@ -20,7 +20,9 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_clients.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.job_file import convert
 from cursorkeeper_pipeline.jobs import audit
 from cursorkeeper_pipeline.jobs.audit import Arguments, seconds
@@ -92,6 +94,14 @@ def test_what_the_tables_say(spark: SparkSession) -> None:
     )  # fmt: skip
     told = {(row["kind"], row["place"]) for row in transforms.without_owner(ledgers, checks, before).collect()}
     assert told == {("epoch_without_owner", "ledger 1"), ("epoch_without_owner", "ledger 7"), ("footer_missing", "ledger 4")}
+    lost = transforms.root_lost(
+        ledger(spark, (1, 5, 1, "unknown", False, LONG_AGO), (2, 5, 1, "unknown", False, now)), checks.limit(0), "/r"
+    )
+    assert lost.columns == schemas.FINDINGS.names
+    (one,) = lost.collect()
+    assert (one["kind"], one["place"], one["cursor"]) == ("root_lost", "/r", None) and "none of the 2 ledgers" in one["message"]
+    for some, read in ((ledgers, checks.limit(0)), (ledgers.limit(0), checks.limit(0)), (ledgers.where("not ours"), checks)):
+        assert transforms.root_lost(some, read, "/r").isEmpty()
     damaged = transforms.damage(checks)
     assert damaged.columns == schemas.FINDINGS.names
     assert {row["kind"] for row in damaged.collect()} == {"record_damaged", "footer_unreadable"}
@@ -183,6 +193,38 @@ def test_each_damage_is_found_once_and_where_it_is(spark: SparkSession, stack: S
     # younger than the grace: what a daemon may be about to delete is no finding, what is damaged is one; and a choice of cursors
     code, said = run(spark, stack, root, tmp_path, Arguments(grace="1h", settle="0s"), topic=NAMES[3].topic)
     assert (code, said["findings"], said["cursors"]) == (CLEAN, [], 1)
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_a_fleet_whose_root_is_gone_is_not_clean(spark: SparkSession, stack: Standalone, root: str, tmp_path: Path) -> None:
+    """Somebody deletes all of it; then a daemon starts and makes the root anew, under another id."""
+
+    async def make() -> None:
+        async with fleet(stack, root) as made:
+            await made.closed(NAMES[0])
+
+    async def lose() -> None:
+        async with fleet(stack, root) as made:
+            path = NAMES[0].path(root)
+            while path != root.rpartition("/")[0]:
+                await made.ports.zookeeper.delete(path, ANY_VERSION)
+                path = path.rpartition("/")[0]
+
+    async def anew() -> None:
+        async with fleet(stack, root) as made:
+            await made.ports.footers.deployment()
+
+    asyncio.run(make())
+    assert run(spark, stack, root, tmp_path)[0] == CLEAN
+    asyncio.run(lose())
+    with pytest.raises(Exception, match="Traceback") as raised:
+        run(spark, stack, root, tmp_path)
+    told = problem_of(raised.value)
+    assert f"{root} in ZooKeeper at {stack.zookeeper} does not exist" in told.message and "backup" in told.remedy
+    asyncio.run(anew())
+    code, said = run(spark, stack, root, tmp_path)
+    assert (code, [(row["kind"], row["place"]) for row in said["findings"]]) == (FINDINGS, [("root_lost", root)])
 
 
 @contextmanager

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
 from cursorkeeper.cli.checking import FINDINGS_MAX, Report
+from cursorkeeper.cli.connect import footer_store
+from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
+from cursorkeeper.runtime.ledgers import APPLICATION
+from cursorkeeper_clients.bookkeeper.errors import Operation
+from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
+from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.checks import Checked, Finding, Room, _has_moved, batch_of, findings_of
+from cursorkeeper_pipeline.source.checks import Checked, Checker, Finding, Room, _has_moved, batch_of, findings_of
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.roots import check_root
+from cursorkeeper_pipeline.source.shards import Found, Reader
+
+from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 
 NAME = CursorName("persistent://t/ns/topic", "sub")
+OPTIONS = Options.parse({"zookeeper": "127.0.0.1:2181/chroot", "waitS": "0.2"})
+ROOT = OPTIONS.root
 FOOTER = Footer(NAME.topic, NAME.subscription, FooterState.OPEN, 1, "w", 1, 1, FIRST, EmptyBase(FIRST), (ChainLedger(5),))
 
 
@@ -78,3 +93,47 @@ async def test_large_cursors_wait_for_room_and_go_alone() -> None:
             raise ValueError("inside")
     async with asyncio.timeout(10), room.taken(100):
         pass
+
+
+async def test_a_system_that_goes_away_behind_a_missing_ledger_leaves_the_cursor_unchecked() -> None:
+    world = CliWorld(seed=1, limits=NO_INLINE)
+    footer = await world.closed(NAME, l7=((1, 3),))
+    ports = await world.ports()
+    await (await world.ports("writer")).ledgers.delete(footer.chain[-1].ledger)
+    reader = Reader(ports.zookeeper, OPTIONS)
+    found = await reader.one(NAME)
+    assert isinstance(found, Found)
+    checker = Checker(ports.footers, ports.ledgers, reader, OPTIONS)
+    assert [finding.kind for finding in (await checker._once(found)).findings] == ["ledger_missing"]
+    world.bookkeeper.faults.spare(Operation.METADATA)  # the ledger is missing; then the gateway goes away
+    world.bookkeeper.faults.refuse(Operation.METADATA, times=1_000)
+    checked = await checker._once(found)
+    assert checked.findings == () and "BookKeeper" in checked.unchecked
+
+
+async def test_a_root_that_is_not_there_is_not_a_clean_one() -> None:
+    """Mistyped, or lost: whoever finds no cursor below it has seen nothing."""
+    bookkeeper, asked = FakeBookKeeper(random.Random(2)), 0
+    session, gateway = FakeZooKeeperServer(random.Random(1)).session(), bookkeeper.gateway()
+    await session.start()
+    await gateway.start()
+
+    async def ledgers() -> LedgerStore:
+        nonlocal asked
+        asked += 1
+        return gateway
+
+    with pytest.raises(CommandError, match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181/chroot does not exist") as told:
+        await check_root(session, ledgers, OPTIONS)
+    assert "chroot" in told.value.problem.remedy and "backup" in told.value.problem.remedy
+
+    await session.ensure_path(ROOT)
+    await check_root(session, ledgers, OPTIONS)  # before the first daemon: nothing is anybody's
+    await gateway.create(LedgerSpec(3, 3, 2), {"application": APPLICATION})
+    with pytest.raises(CommandError, match="no deployment id") as told:
+        await check_root(session, ledgers, OPTIONS)
+    assert "backup" in told.value.problem.remedy and asked == 2
+
+    await footer_store(session, OPTIONS.settings).deployment()
+    await check_root(session, ledgers, OPTIONS)
+    assert asked == 2, "an id says enough"

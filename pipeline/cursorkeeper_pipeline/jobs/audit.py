@@ -3,7 +3,8 @@
 Every footer parses; every ledger that a footer names exists; every record's checksum holds; a snapshot equals what the previous one and
 the deltas give; no ledger older than `--grace` is garbage; no epoch is without owner. Changes nothing and disturbs no owner; of an open
 cursor the newest records may be missing. Ledgers are listed before cursors are read and looked at again after, so that a fleet that
-changes meanwhile gives no false alarm. Orphans are told, not deleted: `cursorkeeper gc` does that.
+changes meanwhile gives no false alarm. A root that is not there, or has no deployment id while there are ledgers, is a failure: nothing
+below it can be believed. Orphans are told, not deleted: `cursorkeeper gc` does that.
 
 Exit code: 0 clean, 1 findings, 2 failed, also when more than `--unchecked-max` cursors changed too fast to be read.
 """
@@ -69,6 +70,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
         assert counts is not None
         orphans = _orphans(spark, everything, audit.garbage(ledgers, before), looked_s + seconds("settle", arguments.settle))
         found = audit.damage(checks).unionByName(audit.without_owner(ledgers, checks, before))
+        found = found.unionByName(audit.root_lost(ledgers, checks, source.settings.root))
         if orphans is not None:
             found = found.unionByName(orphans)
         found = found.persist()

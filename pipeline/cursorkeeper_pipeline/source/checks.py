@@ -9,6 +9,8 @@ place and remedy; so counts add up. Tombstones are `checked`, there is nothing t
 
 Memory: a state is held twice (from the newest and from the previous snapshot); cursors are read at once as long as eight times their
 stored snapshots fit into `taskBytes`, a larger one alone.
+
+A root that is not there, or is nobody's, is an error and no empty table (`roots`).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buckets
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.pacing import paced
+from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
 from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, side_by_side, telling
 from cursorkeeper_pipeline.source.systems import Systems
@@ -103,7 +106,9 @@ class Checks:
         with telling(), Systems(options) as systems:
 
             async def work() -> list[BucketsPart]:
-                return await plan_buckets(await systems.zookeeper(), options, CURSORS_PER_TASK)
+                zookeeper = await systems.zookeeper()
+                await check_root(zookeeper, systems.ledgers, options)
+                return await plan_buckets(zookeeper, options, CURSORS_PER_TASK)
 
             return systems.run(work())
 
@@ -178,6 +183,16 @@ class Checker:
         if footer.state is FooterState.DELETED:
             return Checked(name, str(footer.state), footer.epoch)
         try:
+            return await self._read(name, footer)
+        except CommandError as e:
+            if e.problem.exit_code != AWAY:
+                raise
+            return Checked(name, str(footer.state), footer.epoch, unchecked=explain(e).message)
+        except MigrationError as e:
+            return Checked(name, str(footer.state), footer.epoch, unchecked=str(e))
+
+    async def _read(self, name: CursorName, footer: Footer) -> Checked:
+        try:
             report = await Patience(self._wait_s).repeat(
                 name.display, lambda: checking.check(self._footers, self._ledgers, name, wait_s=self._wait_s)
             )
@@ -188,11 +203,7 @@ class Checker:
         except CommandError as e:
             if isinstance(e.__cause__, Moved):
                 return await self._missing(name, footer, e.__cause__.ledger)
-            if e.problem.exit_code != AWAY:
-                raise
-            return Checked(name, str(footer.state), footer.epoch, unchecked=explain(e).message)
-        except MigrationError as e:
-            return Checked(name, str(footer.state), footer.epoch, unchecked=str(e))
+            raise
         findings = (*findings_of(report, self._path(name)), *self._without_owner(name, footer))
         return Checked(
             name, report.state, footer.epoch, report.ledgers, report.records, report.stored_bytes, report.at_least, findings

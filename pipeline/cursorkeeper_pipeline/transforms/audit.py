@@ -25,6 +25,11 @@ FOOTER = (
     "touches a ledger without a footer"
 )
 
+ROOT = (
+    "if another root shares this BookKeeper and this one is new, nothing is wrong. Else the root was removed and made anew, or it is "
+    "another one than that of the daemons: restore it, with its data, from ZooKeeper's backup, or correct --root; delete no ledger before"
+)
+
 
 def damage(checks: DataFrame) -> DataFrame:
     """FINDINGS that are in single cursors."""
@@ -76,6 +81,21 @@ def without_owner(ledgers: DataFrame, checks: DataFrame, before: datetime) -> Da
     lost = joined.where(F.col("footer_epoch").isNull())
     said = F.format_string("is of epoch %d of a cursor that has no footer", "epoch")
     return _of_ledgers(ahead, "epoch_without_owner", beyond, OWNER).unionByName(_of_ledgers(lost, "footer_missing", said, FOOTER))
+
+
+def root_lost(ledgers: DataFrame, checks: DataFrame, root: str) -> DataFrame:
+    """FINDINGS: one, of the root, where there are ledgers of this application and none of this deployment, and no cursor either.
+
+    `checks` must have been read after `ledgers`. A deployment whose root is gone has none that says `ours`: no other finding can see it.
+    """
+    of_ledgers = ledgers.agg(F.count("*").alias("listed"), F.count_if("ours").alias("ours"))
+    both = of_ledgers.crossJoin(checks.agg(F.count("*").alias("checks")))
+    said = F.format_string("has no cursor, and none of the %d ledgers of this application that were listed is its own", "listed")
+    found = both.where("listed > 0 and ours = 0 and checks = 0").withColumns({
+        "cursor_key": F.lit(None), "cursor": F.lit(None), "kind": F.lit("root_lost"), "place": F.lit(root), "message": said,
+        "remedy": F.lit(ROOT),
+    })  # fmt: skip
+    return shaped(found, schemas.FINDINGS)
 
 
 def _of_ledgers(found: DataFrame, kind: str, message: Column, remedy: str) -> DataFrame:
