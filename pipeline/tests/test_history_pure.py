@@ -26,7 +26,7 @@ from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Outcome
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerInfo, LedgerState
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
-from cursorkeeper_pipeline.decode.deltas import Rows, Unreadable, Where, read, runs
+from cursorkeeper_pipeline.decode.deltas import Rows, Unreadable, Where, runs
 from cursorkeeper_pipeline.source.history import Deltas, Window, ended_us, moment_us
 from cursorkeeper_pipeline.source.options import OptionError, Options
 from google_crc32c import value as crc32c
@@ -51,9 +51,15 @@ def table(pieces: list[deltas.Piece]) -> list[dict]:
     return found.to_pylist()
 
 
+def read(where: Where, records: list, cursor_hash: int, *, strict: bool = False) -> list[deltas.Piece]:
+    return [piece for some in deltas.read(where, records, cursor_hash, strict=strict) for piece in some]
+
+
 @given(st.sets(st.one_of(st.integers(0, 300), st.integers(LARGEST - 40, LARGEST)), min_size=1))
 def test_runs_are_maximal_and_hold_every_entry_once(entries: set[int]) -> None:
-    first, last = runs(BitMap(entries))
+    some = list(runs(BitMap(entries), 3))
+    assert max(len(first) for first, _ in some) <= 3
+    first, last = (np.concatenate(columns) for columns in zip(*some, strict=True))
     assert [x for a, b in zip(first.tolist(), last.tolist(), strict=True) for x in range(a, b + 1)] == sorted(entries)
     assert np.all(first[1:] > last[:-1] + 1)
 
@@ -115,6 +121,26 @@ def test_batches_are_bounded_and_lose_nothing() -> None:
     assert sum(b.num_rows for b in batches) == 600_000 and max(b.num_rows for b in batches) <= deltas.BATCH_ROWS
     firsts = np.concatenate([b["first_entry"].to_numpy() for b in batches])
     assert np.array_equal(firsts, np.tile(np.arange(0, 400_000, 2), 3))
+
+
+def test_records_that_expand_beyond_measure_are_read_in_bounded_lists() -> None:
+    """Each of them is a few dozen stored bytes; together their ranges are a hundred times what may be held."""
+    wide = entry(Delta(acks={7: BitMap(np.arange(0, 1 << 21, 2, dtype=np.uint32))}))
+    assert len(wide) < 200 and deltas.size_bytes(wide) > 1 << 17
+    partials = entry(Delta(partials={PartialKey(7, at): Partial(3, BitMap([1])) for at in range(30_000)}))
+    records, ranges = [(0, wide), (1, partials), *[(at, wide) for at in range(2, 30)]], 0
+    for some in deltas.read(WHERE, records, NAME.record_hash):
+        ranges += sum(piece.first.size for piece in some)
+        assert sum(deltas.PIECE_BYTES + piece.first.nbytes + piece.last.nbytes for piece in some) < 2 * deltas.LIST_BYTES
+        assert len(some) <= deltas.LIST_BYTES // deltas.PIECE_BYTES + 1
+    assert ranges == 29 * (1 << 20) + 30_000
+
+
+def test_the_size_of_a_record_is_that_of_its_body() -> None:
+    assert deltas.size_bytes(b"x" * 7) == 7 and deltas.size_bytes(GatewayRefused("DIGEST_MISMATCH", Outcome.NOT_DONE)) == 0
+    lying = bytearray(entry(Delta(acks={7: BitMap([1])})))
+    lying[32:36] = b"\xff" * 4
+    assert deltas.size_bytes(bytes(lying)) == record.BODY_BYTES_MAX
 
 
 # ---- times

@@ -181,13 +181,14 @@ async def entries(
     say: Callable[[str], None] = lambda _why: None,
     wait_s: float = WAIT_S,
     unconfirmed: bool = False,
+    first: int = 0,
 ) -> AsyncIterator[tuple[int, bytes | bk.GatewayError]]:
-    """Every entry 0..last: its bytes, or why BookKeeper will not give it. Ends early where the ledger does. `unconfirmed`: also
+    """Every entry first..last: its bytes, or why BookKeeper will not give it. Ends early where the ledger does. `unconfirmed`: also
     beyond what is confirmed.
 
     Raises Moved, CommandError.
     """
-    at, waiting_since, delay_s = 0, None, 0.05
+    at, waiting_since, delay_s = first, None, 0.05
     while at <= last:
         try:
             came = False

@@ -3,12 +3,16 @@
 Owns what a record becomes: a row for each range of acks, each move of mark-delete, each partly acked batch, each property map and each
 layout item; and a row for each record that cannot be read, so that a gap in the history is told. Records are checked many at once and
 one by one only where one of them is damaged; ranges are taken from bitmaps and joined to columns by numpy.
+
+Memory: a record of a hundred stored bytes may hold millions of ranges, so nothing here is bounded by stored bytes. `size_bytes` is what
+a record's body expands to, and `read` hands out lists of about `LIST_BYTES`, the next one made when it is asked for.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,9 +29,13 @@ from pyroaring import BitMap
 from cursorkeeper_pipeline import schemas
 
 I64 = NDArray[np.int64]
-KINDS: Final = ("ack", "mark_delete", "partial", "properties", "layout", "damaged", "too_new", "missing")
-ACK, MARK_DELETE, PARTIAL, PROPERTIES, LAYOUT, DAMAGED, TOO_NEW, MISSING = range(len(KINDS))
+KINDS: Final = ("ack", "mark_delete", "partial", "properties", "layout", "damaged", "too_new", "missing", "away")
+ACK, MARK_DELETE, PARTIAL, PROPERTIES, LAYOUT, DAMAGED, TOO_NEW, MISSING, AWAY = range(len(KINDS))
 BATCH_ROWS: Final = 65_536
+LIST_BYTES: Final = 4 << 20
+"""Of the pieces that `read` hands out together: 256 Ki ranges, fewer if they are alone in their pieces."""
+PIECE_BYTES: Final = 384
+"""Of a piece beside its columns, about."""
 NOWHERE: Final = -1
 """A ledger that is not said, in `Piece`; a ledger or an entry that is not known, in rows of what cannot be read."""
 
@@ -61,23 +69,26 @@ class Piece(NamedTuple):
     last: I64
 
 
+_BODY_BYTES_FIELD: Final = 8
+"""Of a record's header: the uncompressed length."""
 _NOTHING: Final = np.array([NOWHERE], np.int64)
 
 
-def runs(entries: BitMap) -> tuple[I64, I64]:
-    """First and last of every maximal run, ascending. Costs what there are runs, not what there are entries."""
-    edges = to_column(entries ^ entries.shift(1)).astype(np.int64)
-    if edges.size % 2:  # the last run ends at the largest entry there can be: its edge is shifted out
-        edges = np.append(edges, np.int64(1 << 32))
-    return edges[::2], edges[1::2] - 1
+def runs(entries: BitMap, at_once: int = BATCH_ROWS) -> Iterator[tuple[I64, I64]]:
+    """First and last of every maximal run, ascending, `at_once` runs in a pair. Costs what there are runs, not what there are entries."""
+    borders = entries ^ entries.shift(1)
+    for start in range(0, len(borders), 2 * at_once):
+        edges = to_column(borders[start : start + 2 * at_once]).astype(np.int64)
+        if edges.size % 2:  # the last run ends at the largest entry there can be: its edge is shifted out
+            edges = np.append(edges, np.int64(1 << 32))
+        yield edges[::2], edges[1::2] - 1
 
 
 def pieces(where: Where, head: Head, found: Delta) -> Iterator[Piece]:
     """What one delta says."""
     for ledger, entries in found.acks.items():
-        first, last = runs(entries)
-        for start in range(0, first.size, BATCH_ROWS):
-            yield Piece(where, head, ACK, ledger, first[start : start + BATCH_ROWS], last[start : start + BATCH_ROWS])
+        for first, last in runs(entries):
+            yield Piece(where, head, ACK, ledger, first, last)
     if found.mark_delete is not None:
         at = np.array([found.mark_delete.entry], np.int64)
         yield Piece(where, head, MARK_DELETE, found.mark_delete.ledger, at, at)
@@ -111,31 +122,73 @@ class Unreadable(Exception):
         self.error = error
 
 
-def read(where: Where, records: Sequence[tuple[int, bytes | GatewayError]], cursor_hash: int, *, strict: bool = False) -> list[Piece]:
-    """The pieces of consecutive entries of one ledger; what is no delta is checked and left out. Raises Unreadable if `strict`."""
-    found: list[Piece] = []
-    payloads = [payload for _, payload in records if not isinstance(payload, GatewayError)]
-    if len(payloads) == len(records):
+def size_bytes(payload: bytes | GatewayError) -> int:
+    """What a record takes while it is read: its body as its header says it expands (before anything is believed: at most what a reader
+    would expand), or what is stored."""
+    if not isinstance(payload, bytes):
+        return 0
+    said = record.HEADER.unpack_from(payload)[_BODY_BYTES_FIELD] if len(payload) >= record.HEADER.size else 0
+    return max(len(payload), min(said, record.BODY_BYTES_MAX))
+
+
+def read(
+    where: Where, records: Sequence[tuple[int, bytes | GatewayError]], cursor_hash: int, *, strict: bool = False
+) -> Iterator[list[Piece]]:
+    """The pieces of consecutive entries of one ledger, some at a time; what is no delta is checked and left out. Raises Unreadable if
+    `strict`, at the first one."""
+    held: list[Piece] = []
+    size = 0
+    for entry, body in _bodies(records, cursor_hash):
         try:
-            batch = replay.split_bodies(payloads, cursor_hash)
-            for at in np.flatnonzero(batch.kind == Kind.DELTA).tolist():
-                head = Head(records[at][0], int(batch.sequence[at]), int(batch.epoch[at]), int(batch.generation[at]))
-                found += pieces(where, head, delta.decode(batch.bodies[at]))
-            return found
-        except DamageError:
-            found.clear()  # which of them, and what the others say, is found one by one
-    for entry, payload in records:
-        try:
-            if isinstance(payload, GatewayError):
-                raise payload
-            header, body = record.split_body(payload, cursor_hash)
-            if header.kind is Kind.DELTA:
-                found += pieces(where, Head(entry, header.sequence, header.epoch, header.generation), delta.decode(body))
+            if isinstance(body, Exception):
+                raise body
+            found = pieces(where, body.head, delta.decode(body.body))
         except (DamageError, GatewayError) as error:
             if strict:
                 raise Unreadable(where.bk_ledger, entry, error) from error
-            found.append(unreadable(where, entry, error))
-    return found
+            found = iter([unreadable(where, entry, error)])
+        for piece in found:
+            held.append(piece)
+            size += PIECE_BYTES + piece.first.nbytes + piece.last.nbytes
+            if size >= LIST_BYTES:
+                yield held
+                held, size = [], 0
+    if held:
+        yield held
+
+
+class _Body(NamedTuple):
+    """A delta's, checked and not decoded."""
+
+    head: Head
+    body: bytes
+
+
+def _bodies(
+    records: Sequence[tuple[int, bytes | GatewayError]], cursor_hash: int
+) -> Iterator[tuple[int, _Body | DamageError | GatewayError]]:
+    """Of every entry that is a delta, or that cannot be read."""
+    payloads = [payload for _, payload in records if not isinstance(payload, GatewayError)]
+    batch: replay.Batch | None = None
+    if len(payloads) == len(records):
+        with suppress(DamageError):  # which of them, and what the others say, is found one by one
+            batch = replay.split_bodies(payloads, cursor_hash)
+    if batch is not None:
+        for at in np.flatnonzero(batch.kind == Kind.DELTA).tolist():
+            entry = records[at][0]
+            yield entry, _Body(Head(entry, int(batch.sequence[at]), int(batch.epoch[at]), int(batch.generation[at])), batch.bodies[at])
+        return
+    for entry, payload in records:
+        if isinstance(payload, GatewayError):
+            yield entry, payload
+            continue
+        try:
+            header, body = record.split_body(payload, cursor_hash)
+        except DamageError as error:
+            yield entry, error
+        else:
+            if header.kind is Kind.DELTA:
+                yield entry, _Body(Head(entry, header.sequence, header.epoch, header.generation), body)
 
 
 class Rows:

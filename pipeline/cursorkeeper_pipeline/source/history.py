@@ -10,10 +10,13 @@ the newest records may be missing.
 one) or, if the footer says where the ledger ends, before that footer was written. `since` and `until` leave out only what certainly lies
 outside of `since <= time < until` by these bounds: whole ledgers, never one record of a ledger. Clocks are those of the gateways.
 
-**Damage.** A record that cannot be read is a row of kind `damaged` (`too_new`: written by a newer release), a ledger that the footer
-names and that is gone one of kind `missing` with entry -1, an unreadable footer one of kind `damaged` or `too_new` with ledger and entry
--1. With `mode` failfast each of them ends the job. A ledger that is gone because the footer moved on is none of these: the new footer
-says where to go on, and `footer_version` says which footer led to a row.
+**Damage.** A record that cannot be read is a row of kind `damaged` (`too_new`: written by a newer release), and so is the first entry that
+is not there of a ledger which is shorter than it should be; a ledger that the footer names and that is gone is one of kind `missing` with
+entry -1, an unreadable footer one of kind `damaged` or `too_new` with ledger and entry -1. A ledger that could not be read for `waitS` is
+one of kind `away` with the entry at which its reading ended, a cursor that could not (or that changes too fast) one with ledger and entry
+-1; so many cursors one after another that a system must be away end the job. With `mode` failfast each of all these ends the job. A ledger
+that is gone because the footer moved on is none of them: the new footer says where to go on (a ledger that was being written is continued
+where its reading ended), and `footer_version` says which footer led to a row.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.cli.reading import End, Moved
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.errors import GatewayError
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
@@ -40,11 +44,12 @@ from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buc
 from cursorkeeper_pipeline.source.options import Mode, OptionError, Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in, is_tombstone
-from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
+from cursorkeeper_pipeline.source.side_by_side import Setbacks, side_by_side, telling
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
 
 CHUNK_BYTES = 1 << 20
+"""Expanded, and one record more."""
 CHUNK_RECORDS = 1024
 """Records that are checked together."""
 KEEP = "look closer with `cursorkeeper verify`; mode permissive makes it a row"
@@ -122,30 +127,41 @@ class Deltas:
 
 async def _pieces(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[list[Piece]]:
     zookeeper, ledgers = await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s)
-    reader = Reader(zookeeper, options)
+    reader, setbacks = Reader(zookeeper, options), Setbacks()
 
     async def each() -> AsyncIterator[Found]:
         async for batch in footers_in(zookeeper, options, buckets):
             for found in batch:
                 yield found
 
-    def work(found: Found) -> AsyncIterator[list[Piece]]:
-        return History(ledgers, reader, options, found).pieces()
+    async def work(found: Found) -> AsyncIterator[list[Piece]]:
+        history = History(ledgers, reader, options, found)
+        async for some in history.pieces():
+            yield some
+        if history.away:
+            setbacks.count(str(found.name), history.away)
+        elif history.asked:
+            setbacks.clear()
 
     async for some in side_by_side(each(), work):
         yield some
 
 
 class History:
-    """Of one cursor."""
+    """Of one cursor. `away`: why something of it could not be read for now, if so. `asked`: whether BookKeeper was asked for anything."""
 
     def __init__(self, ledgers: LedgerStore, reader: Reader, options: Options, found: Found) -> None:
         self._ledgers, self._reader, self._found = ledgers, reader, found
         self._strict, self._wait_s, self._window = options.mode is Mode.FAILFAST, options.wait_s, Window.of(options)
+        self._next: dict[int, int] = {}
+        """The entry to go on with, of each ledger that was read from."""
         self._done: set[int] = set()
+        """Ledgers of which nothing more comes, whatever a later footer says."""
+        self.away, self.asked = "", False
 
     async def pieces(self) -> AsyncIterator[list[Piece]]:
-        """Ledger by ledger, in parts of bounded size. Raises CommandError."""
+        """Ledger by ledger, in parts of bounded size. Raises CommandError (ZooKeeper is away; anything at all, if `mode` is failfast) and
+        MigrationError (a system is away, if `mode` is failfast)."""
         for _ in range(reading.MOVED_MAX):
             footer = self._found.footer
             if isinstance(footer, DamageError):
@@ -156,6 +172,7 @@ class History:
                 yield some
             if not gone:
                 return
+            await self._reader.sync()
             now = await self._reader.one(self._found.name)
             if now is None or is_tombstone(now):
                 return
@@ -164,12 +181,18 @@ class History:
                 return
             self._found = now
         name = self._found.name
-        raise CommandError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", AWAY)
+        busy = CommandError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", AWAY)
+        yield [self._out_of_reach(NOWHERE, NOWHERE, busy)]
 
     async def _of_footer(self, footer: Footer, gone: list[int]) -> AsyncIterator[list[Piece]]:
-        """Of every ledger that was not read yet; those that do not exist are put into `gone`."""
+        """What is not read yet of every ledger; those that do not exist are put into `gone`."""
         patience = Patience(self._wait_s)
-        ends = await patience.repeat(self._found.name.display, lambda: reading.ends_of(self._ledgers, footer, missing_ok=True))
+        try:
+            ends = await patience.repeat(self._found.name.display, lambda: reading.ends_of(self._ledgers, footer, missing_ok=True))
+        except MigrationError as e:
+            yield [self._out_of_reach(NOWHERE, NOWHERE, e)]
+            return
+        self.asked |= bool(ends)
         whole = reading.whole_state_ledgers(footer)
         for ledger, end in ends.items():
             if ledger in self._done or ledger in whole:
@@ -178,30 +201,58 @@ class History:
                 gone.append(ledger)
                 continue
             created_us = 1000 * end.info.created_ms
-            if self._window.may_hold(created_us, ended_us(footer, ledger, ends, 1000 * self._found.stat.mtime_ms)):
-                try:
-                    async for some in self._of_ledger(ledger, end.last_entry, created_us):
-                        yield some
-                except Moved:
-                    gone.append(ledger)
-                    continue
-            self._done.add(ledger)
+            if not self._window.may_hold(created_us, ended_us(footer, ledger, ends, 1000 * self._found.stat.mtime_ms)):
+                self._done.add(ledger)
+                continue
+            try:
+                async for some in self._of_ledger(ledger, end, created_us):
+                    yield some
+            except Moved:
+                gone.append(ledger)
+                continue
+            if end.is_final:
+                self._done.add(ledger)
 
-    async def _of_ledger(self, ledger: int, last: int, created_us: int) -> AsyncIterator[list[Piece]]:
+    async def _of_ledger(self, ledger: int, end: End, created_us: int) -> AsyncIterator[list[Piece]]:
+        """Raises Moved."""
+        try:
+            async for chunk in self._chunks(ledger, end.last_entry):
+                for some in self._read(ledger, created_us, chunk):
+                    yield some
+        except CommandError as e:
+            if self._strict or e.problem.exit_code != AWAY:
+                raise
+            yield [self._out_of_reach(ledger, self._next.get(ledger, 0), e, created_us)]
+            self._done.add(ledger)
+            return
+        entry = self._next.get(ledger, 0)
+        if end.is_final and entry <= end.last_entry:
+            yield [self._short(ledger, entry, end.last_entry, created_us)]
+
+    async def _chunks(self, ledger: int, last: int) -> AsyncIterator[list[tuple[int, bytes | GatewayError]]]:
+        """The entries that were not read yet. Raises Moved and CommandError, after what came before."""
         chunk: list[tuple[int, bytes | GatewayError]] = []
         size = 0
-        async for entry, payload in reading.entries(self._ledgers, ledger, last, wait_s=self._wait_s):
-            chunk.append((entry, payload))
-            size += len(payload) if isinstance(payload, bytes) else 0
-            if size >= CHUNK_BYTES or len(chunk) >= CHUNK_RECORDS:
-                yield self._read(ledger, created_us, chunk)
-                chunk, size = [], 0
-        if chunk:
-            yield self._read(ledger, created_us, chunk)
-
-    def _read(self, ledger: int, created_us: int, chunk: Sequence[tuple[int, bytes | GatewayError]]) -> list[Piece]:
+        stopped_by: Moved | CommandError | None = None
+        first = self._next.setdefault(ledger, 0)
         try:
-            return deltas.read(self._where(ledger, created_us), chunk, self._found.name.record_hash, strict=self._strict)
+            async for entry, payload in reading.entries(self._ledgers, ledger, last, first=first, wait_s=self._wait_s):
+                chunk.append((entry, payload))
+                size += deltas.size_bytes(payload)
+                self._next[ledger] = entry + 1
+                if size >= CHUNK_BYTES or len(chunk) >= CHUNK_RECORDS:
+                    yield chunk
+                    chunk, size = [], 0
+        except (Moved, CommandError) as e:
+            stopped_by = e
+        if chunk:
+            yield chunk
+        if stopped_by is not None:
+            raise stopped_by
+
+    def _read(self, ledger: int, created_us: int, chunk: Sequence[tuple[int, bytes | GatewayError]]) -> Iterator[list[Piece]]:
+        try:
+            yield from deltas.read(self._where(ledger, created_us), chunk, self._found.name.record_hash, strict=self._strict)
         except Unreadable as e:
             raise CommandError(f"{self._found.name}: {e}", KEEP, NO) from e
 
@@ -219,6 +270,18 @@ class History:
         if self._strict:
             raise CommandError(f"{self._found.name}: ledger {ledger} does not exist, and the footer names it", KEEP, NO)
         return deltas.unsaid(self._where(ledger), Head(NOWHERE, 0, 0, 0), deltas.MISSING)
+
+    def _short(self, ledger: int, entry: int, last: int, created_us: int) -> Piece:
+        if self._strict:
+            said = f"ledger {ledger} ends before entry {entry}, and its last entry should be {last}"
+            raise CommandError(f"{self._found.name}: {said}", KEEP, NO)
+        return deltas.unsaid(self._where(ledger, created_us), Head(entry, 0, 0, 0), deltas.DAMAGED)
+
+    def _out_of_reach(self, ledger: int, entry: int, error: CommandError | MigrationError, created_us: int = 0) -> Piece:
+        if self._strict:
+            raise error
+        self.away = str(error)
+        return deltas.unsaid(self._where(ledger, created_us), Head(entry, 0, 0, 0), deltas.AWAY)
 
 
 def ended_us(footer: Footer, ledger: int, ends: dict[int, End], footer_modified_us: int) -> int | None:
