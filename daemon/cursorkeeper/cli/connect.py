@@ -29,7 +29,7 @@ class Ports:
     footers: FooterStore
 
 
-def zookeeper_settings(settings: Settings, start_timeout_s: float = START_TIMEOUT_S) -> ZooKeeperSettings:
+def zookeeper_settings(settings: Settings, start_timeout_s: float | None = None) -> ZooKeeperSettings:
     """Raises SettingsError."""
     try:
         servers, chroot = parse_servers(settings.zookeeper)
@@ -37,14 +37,14 @@ def zookeeper_settings(settings: Settings, start_timeout_s: float = START_TIMEOU
             servers=servers,
             chroot=chroot or "/",
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            start_timeout_s=start_timeout_s,
+            start_timeout_s=START_TIMEOUT_S if start_timeout_s is None else start_timeout_s,
             jute_maxbuffer_bytes=settings.zookeeper_jute_maxbuffer_bytes,
         )
     except ValueError as e:
         raise SettingsError(f"zookeeper = {settings.zookeeper!r}: {e}. What to do: write host:port[,host:port...][/chroot]") from e
 
 
-def gateway_settings(settings: Settings, role: str, start_timeout_s: float = START_TIMEOUT_S) -> GatewayClientSettings:
+def gateway_settings(settings: Settings, role: str, start_timeout_s: float | None = None) -> GatewayClientSettings:
     """Raises SettingsError."""
     from cursorkeeper.app import read_token
 
@@ -56,7 +56,7 @@ def gateway_settings(settings: Settings, role: str, start_timeout_s: float = STA
         role=role,
         token=read_token(settings, "gateway_token_file").decode(),
         password=settings.password.encode(),
-        start_timeout_s=start_timeout_s,
+        start_timeout_s=START_TIMEOUT_S if start_timeout_s is None else start_timeout_s,
         append_window_entries_max=8 * settings.daemon_appends_in_flight_max,
         append_window_bytes_max=settings.append_window_bytes,
     )
@@ -68,7 +68,7 @@ def footer_store(zookeeper: ZooKeeper, settings: Settings) -> FooterStore:
 
 
 @asynccontextmanager
-async def zookeeper(settings: Settings, start_timeout_s: float = START_TIMEOUT_S) -> AsyncIterator[ZooKeeper]:
+async def zookeeper(settings: Settings, start_timeout_s: float | None = None) -> AsyncIterator[ZooKeeper]:
     """Raises CommandError if it does not answer."""
     from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 
@@ -86,7 +86,7 @@ async def zookeeper(settings: Settings, start_timeout_s: float = START_TIMEOUT_S
 
 
 @asynccontextmanager
-async def gateway(settings: Settings, role: str, start_timeout_s: float = START_TIMEOUT_S) -> AsyncIterator[LedgerStore]:
+async def gateway(settings: Settings, role: str, start_timeout_s: float | None = None) -> AsyncIterator[LedgerStore]:
     """Raises CommandError if it does not answer. A reader cannot fence, write or delete."""
     from cursorkeeper_clients.bookkeeper.client import GatewayClient
 
