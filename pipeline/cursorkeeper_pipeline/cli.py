@@ -9,6 +9,7 @@ Invariant: an option that was not given is None here, so that the TOML file's va
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -25,8 +26,9 @@ from typer.core import TyperGroup
 
 from cursorkeeper_pipeline import job_file
 from cursorkeeper_pipeline.jobs.frame import FAILED, JOBS, LOCAL, SETTINGS_FIELD, Job, Reporter
+from cursorkeeper_pipeline.redaction import SECRET_OPTIONS
 from cursorkeeper_pipeline.source.options import FOOTERS_ONLY, OptionError, Options
-from cursorkeeper_pipeline.submit import Submit
+from cursorkeeper_pipeline.submit import REMOTE, Submit
 
 _WHICH, _SPARK, _OWN = "Which cursors", "Spark", "This job"
 EXTRA = ("pyspark", "pyarrow", "pandas")
@@ -176,19 +178,27 @@ def prepare(name: str, job: Job, given: Mapping[str, Any]) -> Call:
     own = {key: values.pop(key) for key in own_options(job) if key in values}
     if given.get("job_config") is not None:
         common, theirs = job_file.load(given["job_config"], name, [k for k in COMMON if k not in (*FLAGS, "job_config")])
-        values, own = {**common, **values}, {**theirs, **own}
+        both = {key: job_file.joined(key, common, values) for key in job_file.PAIRED}
+        values, own = {**common, **values, **both}, {**theirs, **own}
     settings = _settings(values)
     arguments = job_file.convert(name, job.Arguments, own)
     if any(field.name == SETTINGS_FIELD for field in fields(job.Arguments)):
         arguments = replace(arguments, **{SETTINGS_FIELD: settings})
     source = _source(job, values, settings)
-    if values.get("remote") and values.get("master"):
-        raise OptionError("master and remote are given. What to do: give one of them")
+    master, remote = _runs_at(values)
     out = Reporter(name, str(values.get("out", getattr(job, "OUT", ""))), bool(values.get("json")))
-    return Call(
-        name, source, arguments, out, str(values.get("master", "" if values.get("remote") else LOCAL)), str(values.get("remote", "")),
-        job_file.pairs("conf", values.get("conf", {})),
-    )  # fmt: skip
+    return Call(name, source, arguments, out, master, remote, job_file.pairs("conf", values.get("conf", {})))
+
+
+def _runs_at(values: Mapping[str, Any]) -> tuple[str, str]:
+    """Master and remote, one of them empty. Raises OptionError."""
+    master, remote, found = str(values.get("master", "")), str(values.get("remote", "")), os.environ.get(REMOTE, "")
+    if remote and master:
+        raise OptionError("master and remote are given. What to do: give one of them")
+    if found and master:  # Spark itself refuses this too, in words of its own
+        raise OptionError(f"master = {master}, and {REMOTE} is in the environment. What to do: unset {REMOTE}, or leave out master")
+    remote = remote or found  # spark-submit --remote says it there
+    return ("", remote) if remote else (master or LOCAL, "")
 
 
 def _settings(values: Mapping[str, Any]) -> Any:
@@ -228,19 +238,25 @@ def run(job: Job, call: Call) -> int:
 
 
 def submit_of(job: Job, call: Call, given: Mapping[str, Any]) -> Submit:
-    """The same call for spark-submit. Passwords are in the settings' file or environment and never here."""
-    words: list[str] = []
+    """The same call for spark-submit, without what is secret."""
+    own, words, left_out = own_options(job), [], []
     for key, value in given.items():
-        flag = f"--{key.replace('_', '-')}"
-        if key in NOT_FOR_SUBMIT or value is None or value is False:
+        flag = key.replace("_", "-")
+        if key in NOT_FOR_SUBMIT or value is None:
             continue
-        if value is True:
-            words.append(flag)
+        if isinstance(value, bool):
+            if value or key in own:  # the others have no --no-...
+                words.append(f"--{'' if value else 'no-'}{flag}")
             continue
         for one in value if isinstance(value, list) else [value]:
-            words += [flag, str(one)]
+            name = str(one).partition("=")[0].strip()
+            if key == "option" and name.lower() in SECRET_OPTIONS:
+                left_out.append(name)
+            else:
+                words += [f"--{flag}", str(one)]
     wanted = {} if call.remote else getattr(job, "CONF", {})  # a driver's JVM takes its options when it starts, and so from this line alone
-    return Submit(call.name, words, call.master, call.remote, {**wanted, **call.conf})
+    filed = set(call.conf) - set(job_file.pairs("conf", given.get("conf") or ()))
+    return Submit(call.name, words, call.master, call.remote, {**wanted, **call.conf}, left_out, filed)
 
 
 def main() -> None:

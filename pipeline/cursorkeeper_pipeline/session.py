@@ -11,10 +11,12 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
 from cursorkeeper_pipeline.jobs.frame import LOCAL
+from cursorkeeper_pipeline.redaction import masked
 from cursorkeeper_pipeline.source.options import OptionError
 
 DEFAULTS: Mapping[str, str] = {
@@ -95,11 +97,15 @@ def _submitted() -> dict[str, str]:
 
 
 def _must_answer(remote: str) -> None:
-    scheme, _, rest = remote.partition("://")
-    host, _, port = rest.partition("/")[0].partition(";")[0].partition(":")
-    if scheme != "sc" or not host or not (port or "0").isdecimal():
-        raise OptionError(f"remote = {remote!r} is no Spark Connect server. What to do: write sc://host:port")
+    said = masked(remote)
     try:
-        socket.create_connection((host, int(port or REMOTE_PORT)), REMOTE_WAIT_S).close()
+        found = urlsplit(remote.partition(";")[0])
+        host, port = found.hostname or "", found.port or REMOTE_PORT
+    except ValueError:  # a port that is none
+        found, host, port = None, "", 0
+    if found is None or found.scheme != "sc" or not host:
+        raise OptionError(f"remote = {said!r} is no Spark Connect server. What to do: write sc://host:port")
+    try:
+        socket.create_connection((host, port), REMOTE_WAIT_S).close()
     except OSError as error:
-        raise OptionError(f"remote = {remote}: {error}. What to do: start it (sbin/start-connect-server.sh), or name another") from None
+        raise OptionError(f"remote = {said}: {error}. What to do: start it (sbin/start-connect-server.sh), or name another") from None

@@ -16,6 +16,7 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline import cli, job_file
 from cursorkeeper_pipeline.failures import from_spark, problem_of
 from cursorkeeper_pipeline.jobs import frame
+from cursorkeeper_pipeline.redaction import is_secret, masked
 from cursorkeeper_pipeline.source.options import OptionError
 from cursorkeeper_pipeline.submit import Submit
 from typer.testing import CliRunner, Result
@@ -55,6 +56,8 @@ def test_every_job_is_listed_and_has_the_common_options() -> None:
         (["report", "--job-config", "/nowhere.toml"], "check the path"),
         (["report", "--remote", "http://h"], "write sc://host:port"),
         (["report", "--remote", "sc://127.0.0.1:1"], "start-connect-server"),
+        (["report", "--remote", "sc://[::1]:1"], "start-connect-server"),
+        (["report", "--remote", "sc://h:99999"], "write sc://host:port"),
     ],
 )
 def test_what_is_wrong_ends_with_2_a_line_and_a_remedy(arguments: list[str], said: str) -> None:
@@ -125,14 +128,18 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_defaults(tmp_path
     assert (found.source.zookeeper, found.source.root, found.source.tasks, found.master) == ("file:1", "/flag", 7, "local[3]")
     own = found.arguments
     assert (own.count, own.text, own.many, own.colour, own.place) == (5, "flag", ("c",), Colour.GREEN, Path("/p"))
-    assert found.conf == {"a.b": "c=d"}
+    assert found.conf == {"a.b": "c=d", "spark.ui.enabled": "true"}
     assert call(job_config=file).conf == {"spark.ui.enabled": "true"}
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("zookeper = 'x'", "unknown option zookeper"), ("x =", "correct the TOML"), ("report = 3", "is no table"),
+        ("dry_run = true", "stands in its table, as \\[report\\]"), ("conf = 3", "conf is no table"), ("topic = 3", "in quotes"),
+        ("json = 'false'", "true or false"), ("[conf]\n'a.b' = [1]", "a.b = \\[1\\]"), ("[conf]\nx = 2026-01-01", "text in quotes"),
+        ("conf = [1]", "key=value"), ("[conf]\na.b = 1\n'a.b' = 2", "given twice"), ("[conf]\nmaster = 'm'", "in front of the first"),
+        ("[option]\nmode.x = 'failfast'", "unknown option mode.x"), ("zookeper = 'x'", "unknown option zookeper"),
+        ("x =", "correct the TOML"), ("report = 3", "is no table"),
         ("[report]\nnothing = 1", "unknown option nothing"), ("[report]\ncount = 'many'", "count"), ("[report]\ncolour = 'blue'", "colour"),
     ],
 )  # fmt: skip
@@ -142,6 +149,17 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(OptionError, match=said) as found:
         call(job_config=file)
     assert "What to do" in str(found.value)
+
+
+def test_words_are_joined_with_the_tables_of_the_file_key_by_key(tmp_path: Path) -> None:
+    """A bookie must not be read unthrottled because of a word about something else."""
+    file = tmp_path / "job.toml"
+    file.write_text(
+        '[option]\nreadRateMibS = 10\ntasks = 3\n[conf]\nspark.executor.memory = "2g"\nspark.executor.cores = 2\nspark.ui.enabled = false\n'
+    )
+    found = call(job_config=file, option=["mode=failfast", "TASKS=4"], conf=["spark.executor.cores=8"])
+    assert (found.source.read_rate_mib_s, found.source.tasks, found.source.mode) == (10.0, 4, "failfast")
+    assert found.conf == {"spark.executor.memory": "2g", "spark.executor.cores": "8", "spark.ui.enabled": "false"}
 
 
 def test_settings_come_from_the_daemon_s_file(tmp_path: Path) -> None:
@@ -181,6 +199,64 @@ def test_print_submit_names_neither_password_nor_archives_where_they_are_not_nee
     assert "secret" not in found.output and "--archives" not in found.output and "local[*]" in found.output
     remote = Submit("report", remote="sc://h:15002").line()
     assert "--remote sc://h:15002" in remote and "--master" not in remote and "PYSPARK_PYTHON" not in remote
+
+
+def test_print_submit_says_no_where_no_was_said(tmp_path: Path) -> None:
+    """The file says yes and is passed along: a no that were left out would be a yes."""
+    file = tmp_path / "job.toml"
+    file.write_text("[compact]\ndry_run = true\n[import]\nrefresh = true\n")
+    assert "--no-dry-run" in pipeline("compact", "--job-config", str(file), "--no-dry-run", "--print-submit").output
+    assert "--no-refresh" in pipeline("import", "--job-config", str(file), "--no-refresh", "--print-submit").output
+    yes = pipeline("compact", "--job-config", str(file), "--dry-run", "--print-submit").output
+    assert "--dry-run" in yes and "--no-" not in yes
+
+
+def test_print_submit_prints_no_secret_and_says_where_it_belongs(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        '[conf]\n"spark.hadoop.fs.s3a.secret.key" = "TOPSECRET"\n"spark.executor.memory" = "2g"\n[option]\npassword = "TOPSECRET"\n'
+    )
+    told = [
+        "--conf", "spark.ssl.ui.keyStorePassword=TOPSECRET", "--conf", "spark.executor.extraJavaOptions=-Dtrust.password=TOPSECRET",
+        "--option", "password=TOPSECRET", "--option", "Password=TOPSECRET", "--option", "mode=failfast",
+    ]  # fmt: skip
+    found = pipeline("report", "--master", "spark://h:1", *told, "--job-config", str(file), "--print-submit").output
+    line, notes = found.partition("# ")[0], " ".join(found.partition("# ")[2].split())
+    assert "TOPSECRET" not in found and "spark.executor.memory=2g" in line and "--option mode=failfast" in line
+    assert f"--job-config {file}" in line and "assword" not in line and "secret" not in line
+    assert "--conf spark.ssl.ui.keyStorePassword, spark.executor.extraJavaOptions. Put it into [conf]" in notes
+    assert "spark.hadoop.fs.s3a.secret.key; the job reads it from the file" in notes
+    assert "--option password, Password. Put it into CURSORKEEPER_PASSWORD" in notes
+
+
+def test_a_token_of_spark_connect_is_never_shown() -> None:
+    remote = "sc://127.0.0.1:1/;token=TOPSECRET"
+    printed = pipeline("report", "--remote", remote, "--print-submit").output
+    assert '--remote "$SPARK_REMOTE"' in printed and "sc://127.0.0.1:1/;..." in printed
+    for found in (pipeline("report", "--remote", remote), pipeline("report", SPARK_REMOTE=remote)):
+        assert found.exit_code == 2 and "sc://127.0.0.1:1/;..." in found.output and "start-connect-server" in found.output
+        printed += found.output
+    printed += pipeline("report", "--remote", "http://u:TOPSECRET@h/;token=TOPSECRET").output
+    assert "TOPSECRET" not in printed
+
+
+def test_a_master_is_not_taken_where_spark_was_told_a_remote() -> None:
+    found = pipeline("report", "--master", "local[2]", SPARK_REMOTE="sc://127.0.0.1:1")
+    assert found.exit_code == 2 and "unset SPARK_REMOTE" in found.output
+    assert "--remote sc://127.0.0.1:1" in pipeline("report", "--print-submit", SPARK_REMOTE="sc://127.0.0.1:1").output
+
+
+def test_what_is_secret_is_told_by_name_or_by_what_it_holds() -> None:
+    for name in ("spark.hadoop.fs.s3a.access.key", "spark.authenticate.secret", "spark.x.accessKey", "a.TOKEN", "spark.my.credentials"):
+        assert is_secret(name, "x"), name
+    assert is_secret("spark.remote", "sc://h/;token=x") and is_secret("spark.proxy", "http://u:p@h")
+    for name, value in (
+        ("spark.executor.memory", "2g"),
+        ("spark.kubernetes.authenticate.oauthTokenFile", "/run/t"),
+        ("spark.a", "hdfs://h:1"),
+    ):
+        assert not is_secret(name, value), name
+    assert masked("sc://h:15002") == "sc://h:15002" and masked("sc://u:p@h/;a=b;c=d") == "sc://...@h/;..."
 
 
 # --- failures -------------------------------------------------------------------------------------------------------
