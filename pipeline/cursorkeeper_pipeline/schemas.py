@@ -5,7 +5,8 @@ tables; names are in `cursors` alone, so that a billion rows do not carry them. 
 are closed at both ends; times are UTC.
 
 `status` is one of `OK`, `DAMAGED` (bytes that cannot be trusted), `MISSING` (a ledger that the footer names does not exist),
-`TOO_NEW` (written by a newer release), `AWAY` (a system did not answer for it within `waitS`), `AT_LEAST` (read from a live cursor: its newest acks may be missing, never wrong).
+`TOO_NEW` (written by a newer release), `AWAY` (a system did not answer for it within `waitS`), `AT_LEAST` (read from a live cursor: its
+newest acks may be missing, never wrong).
 """
 
 from __future__ import annotations
@@ -119,16 +120,18 @@ FORECAST_TENANTS: Final = _schema(
 
 GROWTH: Final = _schema(
     cursor_key=_L, cursor=_S, tenant=_S, change=_S, days_or_null=_D, hole_entries=_L, span_entries=_L, data_ledgers=_L,
-    holes_grown=_L, span_grown=_L, ledgers_grown=_L, holes_per_day_or_null=_D, span_per_day_or_null=_D, ledgers_per_day_or_null=_D,
+    holes_grown_or_null=_L, span_grown_or_null=_L, ledgers_grown_or_null=_L, holes_per_day_or_null=_D, span_per_day_or_null=_D,
+    ledgers_per_day_or_null=_D,
 )  # fmt: skip
-"""Against an earlier report. `change`: same (no footer was written between), moved, new, gone or recreated. `days`: between the two
-footers' writes, because a footer's numbers are of its writing."""
+"""Against an earlier report. `change`: same (no footer was written between), moved, new, gone, recreated (another znode, or another
+generation: deleted and made again, or reset) or unreadable (the footer, now or then). What grew is null where one of the two footers
+cannot be read. `days`: between the two footers' writes, because a footer's numbers are of its writing."""
 
 GROWTH_TENANTS: Final = _schema(
-    tenant=_S, cursors=_L, new=_L, gone=_L, holes_grown=_L, span_grown=_L, ledgers_grown=_L,
+    tenant=_S, cursors=_L, new=_L, gone=_L, unreadable=_L, holes_grown=_L, span_grown=_L, ledgers_grown=_L,
     holes_per_day=_D, span_per_day=_D, ledgers_per_day=_D,
 )  # fmt: skip
-"""Rates are sums of the cursors' rates."""
+"""What grew, and rates, are sums over the cursors of which it is known."""
 
 SIZES: Final = _schema(
     backlog_decade=_I, hole_decade=_I, cursors=_L, span_entries=_L, hole_entries=_L,
@@ -140,7 +143,8 @@ the cursors; `snapshot_bytes` is stored, of the `snapshots` cursors that have on
 
 FINDINGS: Final = _schema(cursor_key_or_null=_L, cursor_or_null=_S, kind=_S, place=_S, message=_S, remedy=_S)
 """What an audit found wrong. `kind`: footer_unreadable, footer_too_new, footer_missing, epoch_without_owner, ledger_missing,
-ledger_damaged, record_damaged, state_unreadable, snapshot_differs, orphan_ledger, root_lost. `place`: a znode, "ledger L" or "ledger L entry E"."""
+ledger_damaged, record_damaged, state_unreadable, snapshot_differs, orphan_ledger, root_lost. `place`: a znode, "ledger L" or
+"ledger L entry E"."""
 
 CHOSEN: Final = _schema(
     cursor_key=_L, cursor=_S, topic=_S, subscription=_S, footer_version=_I, why=_S, snapshot_bytes=_L, delta_bytes=_L,

@@ -85,7 +85,7 @@ def test_the_facts_and_the_page_of_known_cursors(spark: SparkSession, tmp_path: 
     assert sum(sum(bucket["cursors"].values()) for bucket in facts["limits"]["histogram"]) == 3
     assert sum(one["cursors"] for one in facts["sizes"]["rows"]) == 3
     assert facts["sizes"]["snapshotEstimateRatio"] == pytest.approx((150 + 2_500 + 62) / 4_000)
-    assert facts["growth"]["changes"] == {"moved": 1, "same": 2}
+    assert facts["growth"]["changes"] == {"moved": 1, "same": 2, "unreadable": 1}
     assert facts["growth"]["fastest"][0]["holesPerDay"] == 15.0
     assert facts["bookkeeperReads"] == 0
 
@@ -101,6 +101,45 @@ def test_the_facts_and_the_page_of_known_cursors(spark: SparkSession, tmp_path: 
                          ("limits", schemas.LIMITS), ("sizes", schemas.SIZES), ("growth", schemas.GROWTH),
                          ("growth_tenants", schemas.GROWTH_TENANTS)):  # fmt: skip
         assert spark.read.parquet(str(tmp_path / name)).columns == schema.names
+
+
+@pytest.mark.jvm
+def test_what_grew_is_of_all_tenants_and_not_of_those_that_are_named(spark: SparkSession) -> None:
+    tenants = {1: ("a", 31), 2: ("b", 11), 3: ("c", 1)}
+    old = [row(key, tenant=tenant, hole_entries=11) for key, (tenant, _) in tenants.items()]
+    new = [
+        row(key, tenant=tenant, hole_entries=holes, footer_version=1, footer_modified=NOW + timedelta(days=2))
+        for key, (tenant, holes) in tenants.items()
+    ]
+    kept = report.Kept(spark, Reporter("report"))
+    arguments = report.Arguments(since="earlier", top=1)
+    facts: Any = report.facts_of(frame(spark, new), frame(spark, old), SOURCE, arguments, kept.keep)
+    kept.release()
+    assert [one["tenant"] for one in facts["growth"]["tenants"]] == ["a"]
+    assert (facts["growth"]["totals"]["holesGrown"], facts["growth"]["totals"]["holesPerDay"]) == (10, 5.0)
+    assert "Since earlier: +10 holes, +5 per day." in sentences(facts)
+    assert "Since earlier: +10 holes" in page(facts)
+
+
+@pytest.mark.jvm
+def test_growth_is_of_the_cursors_that_are_chosen(spark: SparkSession, tmp_path: Path) -> None:
+    topics = (
+        "persistent://t/n/topic",
+        "persistent://t/n/topic-partition-7",
+        "persistent://t/n/topic-partition-x",
+        "persistent://t/m/topic",
+    )
+    old = [row(key, namespace="/".join(topic.split("/")[2:4]), topic=topic, subscription="s") for key, topic in enumerate(topics)]
+    old += [row(9, tenant="u", namespace="u/n", topic="persistent://u/n/topic", subscription="s")]
+    frame(spark, old).write.parquet(str(tmp_path / "cursors"))
+
+    def keys(**given: str) -> list[int]:
+        source = Options.parse({"zookeeper": "127.0.0.1:1", **given})
+        return sorted(one["cursor_key"] for one in report.earlier(spark, str(tmp_path), source).collect())
+
+    assert keys() == [0, 1, 2, 3, 9] and keys(tenant="t") == [0, 1, 2, 3] and keys(namespace="t/n") == [0, 1, 2]
+    assert keys(topic=topics[0]) == [0, 1] == keys(topic=topics[0], subscription="s") and keys(topic=topics[1]) == [1]
+    assert keys(topic=topics[0], subscription="other") == []
 
 
 @pytest.mark.jvm

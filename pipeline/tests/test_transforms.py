@@ -279,6 +279,12 @@ def test_growth_is_counted_between_the_writes_of_footers(spark: SparkSession) ->
         row(3, hole_entries=7, footer_version=3),
         row(4, hole_entries=5),
         row(6, hole_entries=1, footer_version=1),
+        row(7, hole_entries=40, tenant="v"),
+        row(8, status="DAMAGED", tenant="v"),
+        row(9, status="TOO_NEW", tenant="v"),
+        row(10, status="DAMAGED", tenant="v"),
+        row(11, hole_entries=9, footer_version=1, generation=1),
+        row(12, hole_entries=9, state="deleted"),
     ]
     new = [
         row(1, hole_entries=30, span_entries=60, data_ledgers=3, footer_version=9, footer_modified=at(2)),
@@ -286,6 +292,12 @@ def test_growth_is_counted_between_the_writes_of_footers(spark: SparkSession) ->
         row(3, hole_entries=9, footer_version=1, footer_created=at(1), footer_modified=at(1)),
         row(5, hole_entries=6, tenant="u"),
         row(6, hole_entries=2, footer_version=2, footer_modified=at(1e-6)),
+        row(7, status="DAMAGED", tenant="v"),
+        row(8, hole_entries=50, tenant="v", footer_version=9, footer_modified=at(2)),
+        row(9, status="TOO_NEW", tenant="v"),
+        row(11, hole_entries=1, footer_version=5, generation=2, footer_modified=at(2)),
+        row(12, hole_entries=3, footer_version=1),
+        row(13, hole_entries=3, state="deleted"),
     ]
     found = growth(frame(spark, new), frame(spark, old))
     names = ("cursor_key", "change", "days", "holes_grown", "span_grown", "holes_per_day", "span_per_day", "ledgers_per_day")
@@ -294,8 +306,11 @@ def test_growth_is_counted_between_the_writes_of_footers(spark: SparkSession) ->
         (3, "recreated", None, 2, 0, None, None, None),
         (4, "gone", None, -5, 0, None, None, None), (5, "new", None, 6, 0, None, None, None),
         (6, "moved", 86_000 / 86_400_000_000, 1, 0, None, None, None),
+        (7, "unreadable", None, None, None, None, None, None), (8, "unreadable", None, None, None, None, None, None),
+        (9, "unreadable", None, None, None, None, None, None), (10, "gone", None, None, None, None, None, None),
+        (11, "recreated", None, -8, 0, None, None, None), (12, "new", None, 3, 0, None, None, None),
     ]  # fmt: skip
     expect(found, schemas.GROWTH, [dict(zip(names, one, strict=True)) for one in wanted])
-    names = ("tenant", "cursors", "new", "gone", "holes_grown", "holes_per_day", "span_per_day")
-    expect(by_tenant(found), schemas.GROWTH_TENANTS, [
-        dict(zip(names, one, strict=True)) for one in (("t", 5, 0, 1, 18, 10.0, -20.0), ("u", 1, 1, 0, 6, 0.0, 0.0))])  # fmt: skip
+    names = ("tenant", "cursors", "new", "gone", "unreadable", "holes_grown", "holes_per_day", "span_per_day")
+    expect(by_tenant(found), schemas.GROWTH_TENANTS, [dict(zip(names, one, strict=True)) for one in (
+        ("t", 7, 1, 1, 0, 13, 10.0, -20.0), ("u", 1, 1, 0, 0, 6, 0.0, 0.0), ("v", 4, 0, 1, 3, 0, 0.0, 0.0))])  # fmt: skip

@@ -80,7 +80,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     check(arguments, out)
     kept = Kept(spark, out)
     try:
-        old = earlier(spark, arguments.since) if arguments.since else None
+        old = earlier(spark, arguments.since, source) if arguments.since else None
         facts = facts_of(read(spark, source, "cursors"), old, source, arguments, kept.keep)
     finally:
         kept.release()
@@ -130,9 +130,22 @@ def check(arguments: Arguments, out: Reporter) -> None:
         raise OptionError("near must be above 0, top at least 1, and ledger-entries-max not negative. What to do: leave them out")
 
 
-def earlier(spark: SparkSession, folder: str) -> DataFrame:
-    """Its table `cursors`."""
+def earlier(spark: SparkSession, folder: str, source: Options) -> DataFrame:
+    """Of its table `cursors` the cursors that are chosen now: the others are not gone."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     base = folder.rstrip("/") if "://" in folder else str(Path(folder).resolve())
-    return spark.read.schema(from_arrow_schema(schemas.CURSORS)).parquet(f"{base}/cursors")
+    return chosen(spark.read.schema(from_arrow_schema(schemas.CURSORS)).parquet(f"{base}/cursors"), source)
+
+
+def chosen(cursors: DataFrame, source: Options) -> DataFrame:
+    """Those that the source would give."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    for key in ("tenant", "namespace", "subscription"):
+        if getattr(source, key):
+            cursors = cursors.where(F.col(key) == getattr(source, key))
+    if source.topic:
+        partition = F.regexp_replace("topic", "-partition-[0-9]+$", "")
+        cursors = cursors.where((F.col("topic") == source.topic) | (partition == source.topic))
+    return cursors

@@ -111,12 +111,14 @@ def of_sizes(sizes: DataFrame) -> Facts:
 
 
 def of_growth(grown: DataFrame, since: str, top: int, keep: Callable[[str, DataFrame], DataFrame]) -> Facts:
-    """What changed, and where the most."""
+    """What changed, and where the most. `totals` are of all tenants, whichever of them are named."""
     tenants = keep("growth_tenants", by_tenant(grown))
+    sums = ("holes_grown", "span_grown", "ledgers_grown", "holes_per_day", "span_per_day", "ledgers_per_day")
+    totals = tenants.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in sums])
     changes = grown.groupBy("change").agg(F.count("*")).collect()
     fastest = grown.where(F.col("holes_per_day") > 0).orderBy(F.desc("holes_per_day"), "cursor").drop("cursor_key")
     return {
-        "since": since, "changes": {r[0]: r[1] for r in changes},
+        "since": since, "changes": {r[0]: r[1] for r in changes}, "totals": _rows(totals, 1)[0],
         "tenants": _rows(tenants.orderBy(F.desc("holes_per_day"), "tenant"), top), "fastest": _rows(fastest, top),
     }  # fmt: skip
 

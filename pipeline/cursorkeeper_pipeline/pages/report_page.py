@@ -56,7 +56,7 @@ def sentences(facts: Facts) -> list[str]:
         f"{limits['nearFrom']:.0%} or more of one."
     )
     if facts["growth"] is not None:
-        grown, rate = (sum(row[key] for row in facts["growth"]["tenants"]) for key in ("holesGrown", "holesPerDay"))
+        grown, rate = (facts["growth"]["totals"][key] for key in ("holesGrown", "holesPerDay"))
         said.append(f"Since {facts['growth']['since']}: {grown:+,} holes{f', {rate:+,.0f} per day' if rate else ''}.")
     if cursors["unreadable"]:
         said.append(f"{_count(cursors['unreadable'], 'footer')} could not be read: look at these first.")
