@@ -39,8 +39,10 @@ from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_pipeline.sinks.exporting import ExportWork, Leftovers, Rules
+from cursorkeeper_pipeline.sinks.claims import Claims
+from cursorkeeper_pipeline.sinks.exporting import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.importing import ImportWork
+from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import Between, Places
 from cursorkeeper_pipeline.source.options import Options
@@ -52,7 +54,9 @@ from daemon.tests.support.world import SilentTelemetry, Source, acks
 FIRST, SECOND, LAST = 9_000_000_007, 9_000_000_009, 9_000_000_012
 LAYOUT = (LedgerInfo(FIRST, 100), LedgerInfo(SECOND, 50), LedgerInfo(LAST))
 RUN = "test-run"
-MUTATIONS = frozenset({"create", "set", "delete", "append", "close_ledger", "fence"})
+MUTATIONS = frozenset({"create", "set", "delete", "multi", "append", "close_ledger", "fence"})
+READS = frozenset({"get", "exists", "children", "sync", "multi_read", "metadata"})
+"""Those that have one answer: between the answers of a read of a ledger nothing is decided."""
 
 
 def state(mark_delete: int = 3, seed: int = 0) -> PositionInfo:
@@ -217,10 +221,10 @@ class MigrationWorld:
             named.add((await read_cursor(self.theirs, ref)).znode.cursors_ledger)
         assert await self.pulsar_ledgers() - before == named - {-1} - before
 
-    async def swept(self, refs: Iterable[PulsarCursorRef]) -> list[str]:
-        """As the driver does at the end of a run in which these were well."""
-        left = Leftovers(self.theirs)
-        return await left.delete(await left.made(RUN), {str(ref) for ref in refs})
+    async def swept(self) -> list[str]:
+        """As the driver does at the end of a run."""
+        claims = Claims(self.ports.zookeeper, folder_of(self.settings.root, "claim"), "sweep", 5.0)
+        return await Leftovers(self.theirs).sweep(RUN, claims)
 
 
 @asynccontextmanager
@@ -247,14 +251,16 @@ class Died(BaseException):
 
 
 class Stepping:
-    """A port that tells of every change it has made: a step."""
+    """A port that tells of every change it has made, or of every one of `kinds`: a step."""
 
-    def __init__(self, port: Any, before: Callable[[], None], after: Callable[[str], Awaitable[None]]) -> None:
-        self._port, self._before, self._after = port, before, after
+    def __init__(
+        self, port: Any, before: Callable[[], None], after: Callable[[str], Awaitable[None]], kinds: frozenset[str] = MUTATIONS
+    ) -> None:
+        self._port, self._before, self._after, self._kinds = port, before, after, kinds
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._port, name)
-        if name not in MUTATIONS:
+        if name not in self._kinds:
             return found
 
         async def stepped(*arguments: Any, **named: Any) -> Any:
@@ -271,10 +277,12 @@ class Stepping:
 
 @dataclass
 class StopsAt:
-    """After its `step`th change the attempt stands still (`reached` is set) until `go`; if it is `dead`, it changes nothing any more."""
+    """After its `step`th change the attempt stands still (`reached` is set) until `go`; if it is `dead`, it changes nothing any more.
+    `kinds`: what is a step; with READS also between two reads, where nothing has been changed."""
 
     step: int
     dead: bool = False
+    kinds: frozenset[str] = MUTATIONS
     steps: list[str] = field(default_factory=list)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -292,10 +300,10 @@ class StopsAt:
             self._before()
 
     def zookeeper(self, port: ZooKeeper) -> ZooKeeper:
-        return Stepping(port, self._before, self._after)  # type: ignore[return-value]
+        return Stepping(port, self._before, self._after, self.kinds)  # type: ignore[return-value]
 
     def ledgers(self, port: LedgerStore) -> LedgerStore:
-        return Stepping(port, self._before, self._after)  # type: ignore[return-value]
+        return Stepping(port, self._before, self._after, self.kinds)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ async def test_there_and_back_and_then_left_alone(stack: Standalone, root: str) 
         assert len(before & await world.pulsar_ledgers()) == len(before) - 2, "the old ones are gone"
         assert [(await Comparing(world.ports, world.theirs).one(ref)).status for ref in refs] == ["same"] * 2
         await world.are_pulsars(refs, before)
-        assert await world.swept(refs) == []
+        assert await world.swept() == []
 
 
 async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(stack: Standalone, root: str) -> None:
@@ -46,7 +46,7 @@ async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(stac
             died = await dies(world.exported(ref, at), at)
             outcome = await world.exported(ref)
             assert outcome.ok and outcome.status in ("replaced", "already there"), (step, at.steps, outcome)
-            left += len(await world.swept([ref])) + ("deleted the old" in str(outcome.notes))
+            left += len(await world.swept()) + ("deleted the old" in str(outcome.notes))
             if not died:
                 break
         assert not died and step > 6, "every step was one after which an attempt died"
@@ -89,7 +89,7 @@ async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(stack: St
         assert step > 6
         await zombie
         if not acks_on:
-            await world.swept(refs)
+            await world.swept()
             await world.are_pulsars([*refs, ref], before)
 
 

@@ -24,7 +24,6 @@ from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServ
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import UNTOLD, differs
-from cursorkeeper_pipeline.sinks.exporting import Pin, Pinned, Pins
 from cursorkeeper_pipeline.sinks.importing import is_nobodys, named
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, State, checked_id, folder_of, id_of
 from cursorkeeper_pipeline.sinks.tasks import each, row_of
@@ -174,30 +173,6 @@ async def test_only_ones_own_claim_is_let_go(server: FakeZooKeeperServer) -> Non
 
 
 # ---- what an export may replace
-
-
-async def test_a_run_replaces_the_version_that_it_has_seen_first(server: FakeZooKeeperServer) -> None:
-    pins = Pins(await session(server), "/ck/exports/r")
-    assert await pins.pin(REF, Pin(3, 70)) == Pin(3, 70)
-    assert await pins.pin(REF, Pin(9, 80)) == Pin(3, 70), "a later attempt may not move it"
-    await pins.purge()
-    assert await pins.pin(REF, Pin(9, 80)) == Pin(9, 80)
-
-
-async def test_a_pinned_node_is_replaced_at_one_version_only(server: FakeZooKeeperServer) -> None:
-    from cursorkeeper_clients.zookeeper import errors as zk
-
-    zookeeper = await session(server)
-    for path in ("/pinned", "/other"):
-        await zookeeper.create(path, b"0")
-    pinned = Pinned(zookeeper, "/pinned", 0)
-    assert await pinned.set("/pinned", b"1", 0) == 1 and await pinned.set("/other", b"1", 0) == 1
-    with pytest.raises(zk.BadVersion):
-        await pinned.set("/pinned", b"2", 1)
-    await zookeeper.delete("/pinned", 1)
-    with pytest.raises(zk.NodeExists):
-        await pinned.create("/pinned", b"3")
-    assert await Pinned(zookeeper, "/pinned", -1).create("/pinned", b"3") == "/pinned"
 
 
 # ---- whose a footer is

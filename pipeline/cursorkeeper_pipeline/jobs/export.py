@@ -7,7 +7,7 @@ nothing. Ledgers that attempts which died have left are removed at the end. Exit
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,19 +23,19 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.import_ import comparison
 from cursorkeeper_pipeline.jobs.migration import Run, on_driver, places_of
-from cursorkeeper_pipeline.sinks.claims import WAIT_S
-from cursorkeeper_pipeline.sinks.exporting import ExportWork, Leftovers, Pins, Rules
+from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
+from cursorkeeper_pipeline.sinks.exporting import ExportWork, Rules
+from cursorkeeper_pipeline.sinks.leftovers import SWEEP_WAIT_S, Leftovers
+from cursorkeeper_pipeline.sinks.pins import Pins
 from cursorkeeper_pipeline.sinks.record import folder_of
 from cursorkeeper_pipeline.sinks.tasks import JOBS, Between, Places
 from cursorkeeper_pipeline.source.options import Options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 TABLES: tuple[str, ...] = ()
 OUT = "cursorkeeper-export"
-NAMES_MAX = 1_000
-"""In one filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
         "export", source.selection, places, about(arguments, places, rules), of_ours,
         lambda id: ExportWork(places, id, limits, spec, rules, arguments.jobs, arguments.claim_wait_s),
         arguments.id, recorded=not arguments.dry_run, tasks=source.tasks,
-        after=lambda name, outcomes: swept(places, name, outcomes), decided=lambda name: decided(places, name),
+        after=lambda name, _outcomes: swept(places, name), decided=lambda name: decided(places, name),
     )  # fmt: skip
 
 
@@ -100,20 +100,14 @@ def of_ours(
     return iter_ours(ports.footers, selection, skipped=skipped)
 
 
-def swept(places: Places, name: str, outcomes: DataFrame) -> list[str]:
+def swept(places: Places, name: str) -> list[str]:
     """What attempts that died have left goes; notes. Raises CommandError, what the clients raise."""
     plain = Places(places.settings, places.pulsar)
 
-    async def find() -> dict[int, PulsarCursorRef]:
-        async with plain.opened("reader", "writer") as (_, theirs):
-            return await Leftovers(theirs).made(name)
-
-    made = on_driver(find())
-    well = well_among(outcomes, [str(ref) for ref in made.values()])
-
     async def sweep() -> list[str]:
-        async with plain.opened("reader", "writer") as (_, theirs):
-            return await Leftovers(theirs).delete(made, well)
+        async with plain.opened("reader", "writer") as (ports, theirs):
+            claims = Claims(ports.zookeeper, folder_of(places.settings.root, "claim"), f"sweep of run {name}", SWEEP_WAIT_S)
+            return await Leftovers(theirs).sweep(name, claims)
 
     return on_driver(sweep())
 
@@ -126,14 +120,3 @@ def decided(places: Places, name: str) -> None:
             await Pins(zookeeper, f"{folder_of(places.settings.root, 'export')}/{name}").purge()
 
     on_driver(purge())
-
-
-def well_among(outcomes: DataFrame, cursors: Sequence[str]) -> set[str]:
-    """Which of a few cursors are well."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    found: set[str] = set()
-    for first in range(0, len(cursors), NAMES_MAX):
-        some = outcomes.where(F.col("ok") & F.col("cursor").isin(list(cursors[first : first + NAMES_MAX])))
-        found |= {row["cursor"] for row in some.select("cursor").collect()}
-    return found

@@ -1,50 +1,54 @@
-"""One cursor's export in a task: the command's own engine, under a claim and a record; and what attempts that died leave at Pulsar's side.
+"""One cursor's export in a task: the command's own engine, under a claim and a record.
 
 The cursor's znode decides, by its version: of two attempts that read the same version one swaps it, the other's compare-and-set fails and
 its new ledger is deleted. With --replace a second look must not take what Pulsar has acked since for what is to be replaced: the first
-attempt of a run *pins* the version, in a znode below the run's record, and no attempt of that run, however late, replaces another one.
+attempt of a run that would change the cursor, or finds it well, *pins* the version it has seen, and no attempt of that run, however late,
+replaces another one. A cursor that is refused before that (a broker may have it, Pulsar could not hold it) is not pinned: the run was told
+what to do, and looks anew.
 
-What a process leaves that dies in between can be found again. A new ledger that no znode names has the run's id and the cursor in its
-metadata (`marked_by`): `Leftovers` deletes it at the end of a run, if its cursor is well and its znode does not name it. A late attempt
-cannot name it any more: the znode that it has read was replaced since, or held the state already, so that nothing was made. The old ledger
-of a znode that was swapped is in the pin: the next attempt, which finds the cursor "already there", deletes it.
+Order of an attempt, and why nothing goes wrong wherever it stands still, dies, or loses its claim:
+
+1. the claim: nobody else works on the cursor, as long as sessions tell the truth;
+2. a look at Pulsar's versions, synced; then the record, synced: who has waited for the claim, or slept, until the run was decided changes
+   nothing. What comes after the look is told from what was there by its version, so sleeping between the two, or after, is harmless;
+3. before the first change (a new ledger, or the swap) the pin, then the record again: the pins of a decided run are purged, so the
+   one who made it anew must not go on;
+4. the new ledger, marked with the version that its maker will replace;
+5. the swap: at the version of 2 and no other, and only while the topic's znode is as it was (`swapping`). If it fails, its maker deletes
+   its ledger. If its maker dies, `leftovers` does, once the znode is past that version: then no swap of that maker can be done any more, by
+   a holder of the claim or by one who has lost it and wakes late. As long as it could, the ledger stays;
+6. the old ledger goes. If its maker dies before, it is in the pin: the next attempt finds the cursor "already there" and deletes it.
+
+Ours may change between two looks (a daemon opens and closes it, or --live), so that one attempt finds the cursor well and the next one
+replaces it, at the same version: no decision of one attempt rests on what another one found, only on versions.
 """
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Final
 
-import msgspec
 from cursorkeeper.cli.export_pulsar import Exporting
 from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, Problem
-from cursorkeeper.format.pulsar import cursor_info
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
-from cursorkeeper.migration.destination import destination_of
-from cursorkeeper.migration.reading import STATE_BYTES_MAX
+from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.target import Target
-from cursorkeeper.migration.writing import ABSENT, CHANGED, custom_metadata
+from cursorkeeper.migration.writing import CHANGED
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
-from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerState, LedgerStore
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import Version
+from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
+from cursorkeeper_pipeline.sinks.leftovers import Leftovers
+from cursorkeeper_pipeline.sinks.pins import Pins
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
+from cursorkeeper_pipeline.sinks.swapping import CHANGED_SINCE, SWAP_BYTES, WHO, Seen, Swap, look
 from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
 
 RACES_MAX: Final = 4
-RUN_KEY, TOPIC_KEY, SUBSCRIPTION_KEY = "cursorkeeper-export", "cursorkeeper-topic", "cursorkeeper-subscription"
-READ_BATCH: Final = 500
-DELETE_BATCH: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class ExportWork:
         async with places.opened("reader", "reader" if rules.dry_run else "writer") as (ports, theirs):
             znode_bytes = places.pulsar.zookeeper_jute_maxbuffer_bytes
             entry_bytes = (await theirs.ledgers.describe()).entry_bytes_max
-            target = Target(dataclasses.replace(self.limits, znode_bytes_max=znode_bytes), entry_bytes, znode_bytes)
+            target = Target(dataclasses.replace(self.limits, znode_bytes_max=znode_bytes), entry_bytes, znode_bytes - SWAP_BYTES)
             exporting = Exporting(
                 ports, theirs, places.settings, target, self.spec, Bar("exporting"), None, rules.replace, rules.live,
                 rules.broker_is_stopped, rules.allow_loss, rules.dry_run,
@@ -108,180 +112,38 @@ class OneExport:
             return failed(str(ref), e)
 
     async def _one(self, ref: PulsarCursorRef) -> Outcome:
+        repeat = self.exporting.patience.repeat
         for race in range(1, RACES_MAX + 1):
-            await self.exporting.patience.repeat(str(ref), self.record.check_open)
+            await repeat(str(ref), self.record.check_open)  # before a claim is waited for
             async with self.claims.held(ref.name):
-                outcome = await (self._replacing(ref) if self.exporting.replace else self._engine(ref).one(ref))
+                seen = await repeat(str(ref), lambda: look(self.exporting.pulsar.zookeeper, ref))
+                await repeat(str(ref), lambda: self.record.check_open(sync=True))
+                outcome = await (self._replacing(ref, seen) if self.exporting.replace else self._engine(Swap(ref, seen, self.record)))
             if race == RACES_MAX or outcome.ok or outcome.problem is None or CHANGED not in outcome.problem.message:
                 return outcome
         raise AssertionError("the last race is returned")
 
-    def _engine(self, ref: PulsarCursorRef) -> Exporting:
-        theirs = self.exporting.pulsar
-        return replace(self.exporting, pulsar=PulsarPorts(theirs.zookeeper, marked_by(theirs.ledgers, self.record.id, ref)))
-
-    async def _replacing(self, ref: PulsarCursorRef) -> Outcome:
-        engine = self._engine(ref)
-        there = await destination_of(engine.pulsar, ref, engine.patience)
-        pin = await self.pins.pin(ref, Pin(there.version, there.cursor_ledger))
-        await self.record.check_open(sync=True)  # the pins of a run that is done are gone: what was not found may have been there
-        is_first = pin.version == there.version
-        zookeeper = cast(ZooKeeper, Pinned(engine.pulsar.zookeeper, ref.path, pin.version))
-        pinned = replace(engine, replace=is_first, pulsar=PulsarPorts(zookeeper, engine.pulsar.ledgers))
-        outcome = await pinned.one(ref)
-        if outcome.ok and pin.old_ledger >= 0:
-            left = await Leftovers(self.exporting.pulsar).drop_old(pin.old_ledger, ref)
-            return replace(outcome, notes=(*outcome.notes, *left))
-        if outcome.status == "refused" and not is_first and outcome.problem is not None:
-            message = f"Pulsar's cursor has changed since this run first looked at it: {outcome.problem.message}"
-            return replace(outcome, problem=Problem(message, "find out who has acked there; a run with another --id looks anew", NO))
+    async def _engine(self, swap: Swap, *, may_replace: bool = False) -> Outcome:
+        """Raises RunDone: before it could change anything."""
+        engine = replace(self.exporting, replace=may_replace, pulsar=swap.ports(self.exporting.pulsar))
+        outcome = await engine.one(swap.ref)
+        if swap.late is not None:
+            raise swap.late
         return outcome
 
-
-def marked_by(ledgers: LedgerStore, run: str, ref: PulsarCursorRef) -> LedgerStore:
-    """The same; what is created says by whom and for what, beside what Pulsar looks at."""
-    more = {RUN_KEY: run, TOPIC_KEY: ref.topic, SUBSCRIPTION_KEY: ref.subscription}
-    return cast(LedgerStore, Marked(ledgers, {key: value.encode() for key, value in more.items()}))
-
-
-class Marked:
-    """See `marked_by`."""
-
-    def __init__(self, ledgers: LedgerStore, more: Mapping[str, bytes]) -> None:
-        self._ledgers, self._more = ledgers, more
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledgers, name)
-
-    async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
-        """As the port's."""
-        return await self._ledgers.create(spec, {**custom_metadata, **self._more})
-
-
-class Pinned:
-    """A ZooKeeper in which one node is only ever replaced at one version: what came since is somebody else's."""
-
-    def __init__(self, zookeeper: ZooKeeper, path: str, version: int) -> None:
-        self._zookeeper, self._path, self._version = zookeeper, path, version
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._zookeeper, name)
-
-    async def set(self, path: str, data: bytes, version: Version) -> int:
-        """As the port's."""
-        if path == self._path and version != self._version:
-            raise zk.BadVersion(path=path)
-        return await self._zookeeper.set(path, data, version)
-
-    async def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """As the port's."""
-        if path == self._path and self._version != ABSENT:
-            raise zk.NodeExists(path=path)
-        return await self._zookeeper.create(path, data, ephemeral=ephemeral, sequential=sequential)
-
-
-class Pin(NamedTuple):
-    """What a run may replace: this version of the znode (ABSENT: none), which named this ledger (-1: none)."""
-
-    version: int
-    old_ledger: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pins:
-    """Of one run, below its record, in shards."""
-
-    zookeeper: ZooKeeper
-    record: str
-
-    async def pin(self, ref: PulsarCursorRef, seen: Pin) -> Pin:
-        """What the run's first attempt has seen: `seen`, if this is it. Raises ZooKeeperError."""
-        path = f"{self._folder}/{ref.name.bucket[:2]}/{ref.name.znode}"
-        try:
-            try:
-                await self.zookeeper.create(path, msgspec.json.encode(seen))
-            except zk.NoNode:
-                await self.zookeeper.ensure_path(path.rpartition("/")[0])
-                await self.zookeeper.create(path, msgspec.json.encode(seen))
-        except zk.NodeExists:
-            return msgspec.json.decode((await self.zookeeper.get(path)).data, type=Pin)
-        return seen
-
-    async def purge(self) -> None:
-        """Only after the run was decided. Raises ZooKeeperError."""
-        with suppress(zk.NoNode):
-            for shard in await self.zookeeper.children(self._folder):
-                names = await self.zookeeper.children(f"{self._folder}/{shard}")
-                for first in range(0, len(names), DELETE_BATCH):
-                    await asyncio.gather(*(self._delete(f"{self._folder}/{shard}/{n}") for n in names[first : first + DELETE_BATCH]))
-                await self._delete(f"{self._folder}/{shard}")
-            await self._delete(self._folder)
-
-    async def _delete(self, path: str) -> None:
-        with suppress(zk.NoNode, zk.NotEmpty):
-            await self.zookeeper.delete(path, 0)
-
-    @property
-    def _folder(self) -> str:
-        return f"{self.record}/pins"
-
-
-@dataclass(frozen=True, slots=True)
-class Leftovers:
-    """Ledgers in Pulsar's store that attempts at an export have left."""
-
-    pulsar: PulsarPorts
-
-    async def made(self, run: str) -> dict[int, PulsarCursorRef]:
-        """Ledgers that attempts of the run have made and that no znode names. Raises what the clients raise."""
-        found: dict[int, PulsarCursorRef] = {}
-        batch: dict[int, PulsarCursorRef] = {}
-        async for info in self.pulsar.ledgers.list({RUN_KEY: run.encode()}):
-            said = info.custom_metadata
-            batch[info.ledger] = PulsarCursorRef(said[TOPIC_KEY].decode(), said[SUBSCRIPTION_KEY].decode())
-            if len(batch) >= READ_BATCH:
-                found |= await self._unnamed(batch)
-                batch = {}
-        return found | await self._unnamed(batch)
-
-    async def _unnamed(self, batch: dict[int, PulsarCursorRef]) -> dict[int, PulsarCursorRef]:
-        nodes = await self.pulsar.zookeeper.multi_read([ref.path for ref in batch.values()])
-        pairs = zip(batch.items(), nodes, strict=True)
-        return {ledger: ref for (ledger, ref), node in pairs if node is not None and not _may_name(node.data, ledger)}
-
-    async def delete(self, made: Mapping[int, PulsarCursorRef], well: Collection[str]) -> list[str]:
-        """Those of the cursors that are well. Raises what the clients raise."""
-        gone = [ledger for ledger, ref in made.items() if str(ref) in well]
-        for ledger in gone:
-            await self.pulsar.ledgers.delete(ledger)
-        return [f"deleted ledger {ledger} of an attempt that died: {made[ledger]}" for ledger in gone]
-
-    async def drop_old(self, ledger: int, ref: PulsarCursorRef) -> list[str]:
-        """An old cursor ledger, unless the znode still names it, or it is not certainly a closed one of this cursor. Notes. Raises what the
-        clients raise."""
-        await self.pulsar.zookeeper.sync(ref.path)
-        try:
-            node = await self.pulsar.zookeeper.get(ref.path)
-        except zk.NoNode:
-            return []
-        return [] if _may_name(node.data, ledger) else await self._drop(ledger, ref)
-
-    async def _drop(self, ledger: int, ref: PulsarCursorRef) -> list[str]:
-        try:
-            info = await self.pulsar.ledgers.metadata(ledger)
-        except NoSuchLedger:
-            return []
-        is_its = all(info.custom_metadata.get(key) == value for key, value in custom_metadata(ref).items())
-        if info.state is not LedgerState.CLOSED or not is_its:
-            return [f"the old cursor ledger {ledger} of {ref} is left: it is not closed, or not certainly its"]
-        await self.pulsar.ledgers.delete(ledger)
-        return [f"deleted the old cursor ledger {ledger} of {ref}"]
-
-
-def _may_name(znode: bytes, ledger: int) -> bool:
-    """Whether a cursor's znode names the ledger, or cannot be read."""
-    try:
-        raw, _ = cursor_info.unwrap(znode, limit_bytes=STATE_BYTES_MAX)
-        return cursor_info.decode(raw).cursors_ledger == ledger
-    except FORESEEN:
-        return True
+    async def _replacing(self, ref: PulsarCursorRef, seen: Seen) -> Outcome:
+        repeat = self.exporting.patience.repeat
+        found = await repeat(str(ref), lambda: self.pins.find(ref))
+        may_replace = found is None or found.version == seen.cursor.version
+        swap = Swap(ref, seen, self.record, self.pins)
+        outcome = await self._engine(swap, may_replace=may_replace)
+        if outcome.ok:
+            pin = swap.pinned or found
+            if pin is None:  # also of one that is well: what Pulsar acks from now on is not this run's to replace
+                pin = await repeat(str(ref), swap.pin)
+            if pin.old_ledger >= 0:
+                left = await Leftovers(self.exporting.pulsar).drop_old(pin.old_ledger, ref)
+                return replace(outcome, notes=(*outcome.notes, *left))
+        if outcome.status == "refused" and not may_replace and outcome.problem is not None and CHANGED_SINCE not in outcome.problem.message:
+            return replace(outcome, problem=Problem(f"{CHANGED_SINCE}: {outcome.problem.message}", WHO, NO))
+        return outcome
