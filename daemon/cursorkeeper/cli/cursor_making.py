@@ -195,8 +195,9 @@ class Making:
             )
         if exists:
             await self._delete(before)
+            epoch = before.epoch + 1
             before, exists = await self._look()
-            if exists:
+            if exists or before.epoch != epoch:  # made since, and perhaps deleted again: by who may have known better
                 raise CommandError(f"{self._name} was created by somebody else meanwhile", AGAIN, NO)
         await self._open(before)
         await self._send_all()

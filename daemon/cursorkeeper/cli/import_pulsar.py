@@ -2,13 +2,16 @@
 
 Owns what is done with each cursor: made, made again where an import died half-way, left alone where it is there already and
 the same, refused where it is there and differs. What was made is read back and compared, entry by entry, before it counts.
+
+Order: our footer, then Pulsar's state, then that very footer is claimed or nothing. So a state that was read before another import's is
+never put in the place of what that one has made: its footer would be another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
@@ -19,7 +22,7 @@ from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.cursor_making import footer_of, is_left_over, is_made_by, make_cursor
 from cursorkeeper.cli.migrating import BEFORE, FORESEEN, Outcome, Reporter, failed
 from cursorkeeper.cli.output import Bar
-from cursorkeeper.cli.problems import NO, CommandError
+from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.cli.pulsar_source import PulsarSource
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
@@ -57,7 +60,8 @@ class Plan(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Importing:
     """One run's settings; `one` does one cursor. `refresh`: a closed cursor that differs is made anew if nobody has had it open since an
-    import made it. `is_left_over`: whether whoever made an open footer is gone, where that is known better than `is_left_over` does."""
+    import made it. `is_left_over`: whether whoever made an open footer is gone, where that is known better than `is_left_over` does.
+    `may_begin`: asked once the footer was seen, and raises where nothing is to be begun any more."""
 
     ports: Ports
     pulsar: PulsarPorts
@@ -70,6 +74,7 @@ class Importing:
     patience: Patience = field(default_factory=Patience)
     refresh: bool = False
     is_left_over: Callable[[Footer], bool] | None = None
+    may_begin: Callable[[], Awaitable[None]] | None = None
 
     async def one(self, ref: PulsarCursorRef) -> Outcome:
         """Never raises for what is wrong with one cursor."""
@@ -84,13 +89,16 @@ class Importing:
     async def attempt(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
         """The same; `numbers` is filled as they become known. Raises one of FORESEEN; Raced: somebody else was quicker."""
         began_s, name = time.monotonic(), ref.name
-        if await self._is_done(name):
+        footer = await self._footer(name)  # before Pulsar's state, see the module
+        if self.may_begin is not None:
+            await self.may_begin()
+        if self._is_done(name, footer):
             return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
         cursor = await read_cursor(self.pulsar, ref, roll_back_unreadable=self.roll_back_unreadable, patience=self.patience)
         numbers |= numbers_of(cursor)
         state = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(1, 0), cursor_properties=cursor.cursor_properties)
         self._check_batches(cursor)
-        plan, seen = await self._plan(name, state)
+        plan, seen = await self._plan(name, footer, state), mark_of(footer)
         numbers["epoch"] = seen.epoch
         if not self.dry_run and plan is not Plan.KEEP:
             numbers["epoch"] = await self._make(cursor, state, plan, seen)
@@ -98,11 +106,20 @@ class Importing:
         status = f"would be {plan}" if self.dry_run and plan is not Plan.KEEP else str(plan)
         return Outcome(str(ref), status, True, text_of(cursor, numbers), cursor.warnings, numbers)
 
-    async def _is_done(self, name: CursorName) -> bool:
+    async def _footer(self, name: CursorName) -> Footer | None:
+        """Waits for ZooKeeper as long as for Pulsar's. Raises CommandError, DamageError, MigrationError."""
+        try:
+            return await footer_of(self.ports, name)
+        except CommandError as e:
+            if e.problem.exit_code != AWAY:
+                raise
+        await self.patience.repeat(name.display, lambda: self.ports.zookeeper.sync(name.path(self.settings.root)))
+        return await footer_of(self.ports, name)
+
+    def _is_done(self, name: CursorName, footer: Footer | None) -> bool:
         """The journal says so, and ZooKeeper does not say otherwise."""
         if self.journal is None or name.display not in self.journal.done:
             return False
-        footer = await footer_of(self.ports, name)
         return footer is not None and footer.state is not FooterState.DELETED and not self._is_left_over(footer)
 
     def _is_left_over(self, footer: Footer) -> bool:
@@ -114,29 +131,30 @@ class Importing:
             message = f"{len(cursor.state.batches):,} partly acked batches would be lost: our settings keep no batch indexes"
             raise MigrationError(Kind.REFUSED, str(cursor.ref), "", message, "set batch_index_acknowledge_enable = true")
 
-    async def _plan(self, name: CursorName, state: AckState) -> tuple[Plan, Mark]:
-        """What is to be done, and the footer that this was decided on: with another one it is not to be done."""
-        footer = await footer_of(self.ports, name)
-        seen = mark_of(footer)
+    async def _plan(self, name: CursorName, footer: Footer | None, state: AckState) -> Plan:
+        """What is to be done with the footer that was seen, and with no other one. Raises Exists; Raced: it is another one by now."""
         if footer is None or footer.state is FooterState.DELETED:
-            return Plan.MAKE, seen
+            return Plan.MAKE
         if self._is_left_over(footer):
-            return Plan.REDO, seen
+            return Plan.REDO
         if footer.state is FooterState.OPEN:
             if self.replace:
-                return Plan.REPLACE, seen
+                return Plan.REPLACE
             raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
+        now = footer
         try:
-            _, ours = await self._read(name)
+            now, ours = await self._read(name)
             differs = str(difference(state, ours) or "")
         except FORESEEN as e:
             differs = f"it cannot be read: {e}"
         if not differs:
-            return Plan.KEEP, seen
+            return Plan.KEEP
+        if mark_of(now) != mark_of(footer):
+            raise raced(now)
         if self.replace:
-            return Plan.REPLACE, seen
+            return Plan.REPLACE
         if self.refresh and is_made_by(footer, KIND):
-            return Plan.REFRESH, seen
+            return Plan.REFRESH
         raise Exists(f"it exists (epoch {footer.epoch}, closed) and is not as Pulsar's is: {differs}", REPLACE, NO)
 
     async def _make(self, cursor: PulsarCursor, state: AckState, plan: Plan, seen: Mark) -> int:
@@ -149,11 +167,11 @@ class Importing:
             footer = await footer_of(self.ports, source.name)
             if footer is None or mark_of(footer) == seen or footer.writer.startswith(f"{self.settings.identity}/"):
                 raise
-            remedy = "let one of the two runs finish, and run this again: what is the same is left alone"
-            if is_made_by(footer, KIND):
-                raise Raced(f"another import makes it at the same time ({footer.writer})", remedy, NO) from e
-            raise Raced(f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO) from e
-        footer, ours = await self._read(source.name)
+            raise raced(footer) from e
+        try:
+            footer, ours = await self._read(source.name)
+        except NotFound as e:
+            raise Raced("it was made, and deleted before it was read back", "run this again if it is to be here", NO) from e
         wrong = difference(state, ours)
         if wrong and (footer.epoch, footer.state) != (done.epoch, FooterState.CLOSED):
             who = f"epoch {footer.epoch}, by {footer.writer}"
@@ -175,6 +193,14 @@ class Exists(CommandError):
 
 class Raced(Exists):
     """It is there since a moment ago: somebody else was quicker."""
+
+
+def raced(footer: Footer) -> Raced:
+    """By whoever made this one."""
+    if is_made_by(footer, KIND):
+        remedy = "let one of the two runs finish, and run this again: what is the same is left alone"
+        return Raced(f"another import makes it at the same time ({footer.writer})", remedy, NO)
+    return Raced(f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
 
 
 class _Quiet:

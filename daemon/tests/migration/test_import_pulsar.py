@@ -18,7 +18,7 @@ from cursorkeeper.cli.migrating import Outcome, Reporter
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.cli.pulsar_source import PulsarSource
-from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, Mark
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
@@ -28,8 +28,10 @@ from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.settings import Settings, load
+from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -250,8 +252,8 @@ async def test_what_is_decided_late_touches_nothing_that_came_since(
             await _is_deleted(world)
     decide = Importing._plan
 
-    async def slower(self: Importing, name: CursorName, ours: AckState) -> tuple[Plan, Mark]:
-        decided = await decide(self, name, ours)
+    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> Plan:
+        decided = await decide(self, name, footer, ours)
         monkeypatch.undo()
         await imported(world, refresh=True)
         source = await world.source(name)
@@ -269,6 +271,36 @@ async def test_what_is_decided_late_touches_nothing_that_came_since(
     if closed:
         _, ours, _ = await export.read_state(await world.ports(), REF.name, world.bar)
         assert 77 in ours.state.acked_of(12)
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+async def test_a_state_that_was_read_before_another_import_changes_nothing(
+    world: PulsarWorld, refresh: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read Pulsar's and stands still; Pulsar moves on and another import is through before it looks at ours."""
+    await world.in_znode(state())
+    await imported(world)
+    await world.in_znode(state((7, 20)))
+    decide = Importing._plan
+
+    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> Plan:
+        monkeypatch.undo()
+        await world.in_znode(state((7, 60)))
+        assert (await imported(world, refresh=True)).status == "refreshed"
+        return await decide(self, name, footer, ours)
+
+    monkeypatch.setattr(Importing, "_plan", slower)
+    outcome = await imported(world, refresh=refresh)
+    assert outcome.status == "refused" and outcome.problem is not None, outcome
+    assert "another import makes it at the same time" in outcome.problem.message
+    assert await differs(world) == ""
+
+
+async def test_zookeeper_that_is_away_for_a_moment_is_waited_for(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    importing = await world.importing(patience=Patience(wait_s=5.0))
+    importing.ports.zookeeper.faults.next("sync", UnknownNotDone())  # type: ignore[attr-defined]
+    assert (await importing.one(REF)).status == "imported"
 
 
 async def _is_deleted(world: PulsarWorld) -> None:
@@ -485,8 +517,8 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld, monkeypatch: pyt
     other = f"{NATIVE.identity}9/{KIND}"
     look = Importing._plan
 
-    async def slower(self: Importing, name: CursorName, ours: AckState) -> tuple[Plan, Mark]:
-        plan = await look(self, name, ours)
+    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> Plan:
+        plan = await look(self, name, footer, ours)
         keeper = await world.keeper(other)
         await Making(keeper, self.ports, PulsarSource(await read_cursor(self.pulsar, REF)), world.bar, 20.0).run(replace=False)
         return plan

@@ -4,10 +4,12 @@ Why a cursor is migrated exactly once, whatever dies, is retried, or runs twice.
 
 1. `claims`: a task holds a cursor's claim, an ephemeral znode, while it works on it. So no two attempts work on a cursor at once, as long
    as sessions say the truth about who lives. A claim is a courtesy, nothing depends on it but time and money.
-2. The footer decides. An attempt reads it, decides, and then claims *that footer and no other* (`core.events.Open.only`: compare-and-set of
-   ZooKeeper's version, under the mark that was read). Whoever stood still meanwhile (a zombie of a dead driver, a paused host, an attempt
-   whose session has expired so that another has its claim) finds another footer and does nothing: neither to a cursor that another attempt
-   has made, nor to one that a daemon has opened since, open or closed again.
+2. The footer decides. An attempt reads it, asks the record of its run whether there is anything left to do, reads Pulsar's state, decides,
+   and then claims *that footer and no other* (`core.events.Open.only`: compare-and-set of ZooKeeper's version, under the mark that was
+   read). In this order: who has moved the footer since may have read a newer state, and the run may have ended since. Whoever stood still
+   meanwhile (a zombie of a dead driver, a paused host, an attempt whose session has expired so that another has its claim) finds another
+   footer and does nothing: neither to a cursor that another attempt has made, nor to one that a daemon has opened since, open or closed
+   again, or deleted.
 3. An attempt that holds the claim and finds an open footer of an import redoes it: whoever made it is dead, or has lost its claim. If it
    lives, the takeover is the daemon's own: epoch + 1, every ledger fenced, tombstone, a new cursor. The old attempt's next append is
    fenced and its next compare-and-set fails: it can add nothing to the new cursor and finish nothing of the old one. It then looks again,

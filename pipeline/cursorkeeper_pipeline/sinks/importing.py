@@ -81,19 +81,30 @@ class OneImport:
 
     async def _one(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
         for race in range(1, RACES_MAX + 1):
-            await self.importing.patience.repeat(str(ref), self.record.check_open)
-            if await self._is_closed(ref.name):
-                # most of a second run: only looked at, so nobody need be kept away
-                looked = await replace(self.importing, dry_run=True).attempt(ref, numbers)
-                if not looked.status.startswith("would be"):
-                    return looked
-            async with self.claims.held(ref.name):
-                try:
-                    return await self.importing.attempt(ref, numbers)
-                except Raced:
-                    if race == RACES_MAX:
-                        raise
+            await self.importing.patience.repeat(str(ref), self.record.check_open)  # else a claim is waited for in vain
+            try:
+                return await self._looked(ref, numbers) or await self._claimed(ref, numbers)
+            except Raced:
+                if race == RACES_MAX:
+                    raise
         raise AssertionError("the last race is returned or raised")
+
+    async def _looked(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome | None:
+        """Most of a second run: only looked at, so nobody need be kept away. None: there is something to do."""
+        if not await self._is_closed(ref.name):
+            return None
+        looked = await replace(self.importing, dry_run=True).attempt(ref, numbers)
+        return None if looked.status.startswith("would be") else looked
+
+    async def _claimed(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
+        engine = replace(self.importing, may_begin=lambda: self._may_begin(ref))
+        async with self.claims.held(ref.name):
+            return await engine.attempt(ref, numbers)
+
+    async def _may_begin(self, ref: PulsarCursorRef) -> None:
+        """Asked when the claim is held and the footer was seen: who finds the run open then claims a footer of before its end, or none.
+        Raises RunDone, CommandError, MigrationError."""
+        await self.importing.patience.repeat(str(ref), lambda: self.record.check_open(sync=True))
 
     async def _is_closed(self, name: CursorName) -> bool:
         footer = await footer_of(self.importing.ports, name)

@@ -1,0 +1,155 @@
+"""Attempts of the job `import` that are late, on fakes: they stand still after any step, between two reads too, and come back.
+
+Meanwhile Pulsar moves on, another attempt takes the claim, the run ends, a daemon deletes. What a late one then does is nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from cursorkeeper.cli.connect import Ports, footer_store
+from cursorkeeper.cli.cursor_making import footer_of
+from cursorkeeper.cli.import_listener import ImportListener
+from cursorkeeper.cli.import_pulsar import Importing
+from cursorkeeper.cli.migrating import Outcome
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.migration.cluster import PulsarPorts
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
+from cursorkeeper_pipeline.sinks.claims import Claims
+from cursorkeeper_pipeline.sinks.importing import OneImport, is_nobodys, named
+from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
+from msgspec import structs
+
+from daemon.tests.migration.pulsar_world import HASTY, REF, PulsarWorld, state
+from pipeline.tests.migration_world import MUTATIONS, READS, RUN, StopsAt
+
+STEPS_MAX = 150
+
+
+@dataclass
+class Late:
+    """One cursor, attempts at it, the run's record. `refresh`: of the run."""
+
+    refresh: bool = False
+    world: PulsarWorld = field(default_factory=PulsarWorld)
+
+    async def attempt(
+        self, host: str = "here", at: StopsAt | None = None, run: str = RUN, **options: Any
+    ) -> tuple[OneImport, FakeZooKeeper]:
+        """On a host of its own, and its session."""
+        world = self.world
+        settings = named(structs.replace(world.settings, name=host), run)
+        real = await world.ports("writer")
+        ports, theirs = real, await world.pulsar()
+        if at is not None:
+            zookeeper, ledgers = at.zookeeper(real.zookeeper), at.ledgers(real.ledgers)
+            ports = Ports(zookeeper, ledgers, footer_store(zookeeper, settings))
+            theirs = PulsarPorts(at.zookeeper(theirs.zookeeper), at.ledgers(theirs.ledgers))
+        importing = Importing(
+            ports,
+            theirs,
+            settings,
+            world.bar,
+            patience=HASTY,
+            refresh=self.refresh,
+            is_left_over=lambda f: is_nobodys(f, settings),
+            **options,
+        )
+        claims = Claims(ports.zookeeper, folder_of(settings.root, "claim"), "test", 5.0, host=host)
+        record = RunRecord(ports.zookeeper, folder_of(settings.root, "import"), run)
+        assert isinstance(real.zookeeper, FakeZooKeeper)
+        return OneImport(importing, claims, record), real.zookeeper
+
+    async def imported(self, **options: Any) -> Outcome:
+        one, _ = await self.attempt(**options)
+        return await one.one(REF)
+
+    async def record(self, run: str = RUN) -> RunRecord:
+        return RunRecord(await self.world.zk(), folder_of(self.world.settings.root, "import"), run)
+
+    async def begun(self, run: str = RUN) -> None:
+        await (await self.record(run)).begin("import", {})
+
+    async def decided(self, how: State) -> None:
+        assert (await (await self.record()).decide(how)).state is how
+
+    async def deleted(self) -> None:
+        """By a daemon."""
+        keeper, gone = await self.world.keeper("daemon/1"), ImportListener()
+        keeper.delete_unopened(REF.name, gone)
+        async with asyncio.timeout(5):
+            while gone.ended != "deleted":
+                await gone.changed.wait()
+                gone.changed.clear()
+
+    async def footer(self) -> Footer | None:
+        return await footer_of(await self.world.ports(), REF.name)
+
+    async def zombie(self, at: StopsAt) -> asyncio.Task[Outcome] | None:
+        """An attempt that stands still, its claim lost with its session; None: it was through before."""
+        one, session = await self.attempt("elsewhere", at)
+        running = asyncio.create_task(one.one(REF))
+        reached = asyncio.create_task(at.reached.wait())
+        await asyncio.wait({running, reached}, return_when=asyncio.FIRST_COMPLETED)
+        reached.cancel()
+        if not at.reached.is_set():
+            assert (await running).ok
+            return None
+        session.expire()
+        return running
+
+
+@pytest.mark.parametrize("found", ["nothing", "half-made", "an older import"])
+@pytest.mark.parametrize("then", ["its run is done", "its run is done, and a daemon has deleted", "its run goes on"])
+async def test_who_comes_back_puts_nothing_older_in_the_place_of_what_is_there(found: str, then: str) -> None:
+    for step in range(1, STEPS_MAX):
+        late = Late(refresh=True)
+        await late.begun()
+        await late.world.in_ledger(state((7, 3)))
+        if found == "half-made":
+            await late.world.half_imported()
+        elif found == "an older import":
+            await late.begun("rehearsal")
+            assert (await late.imported(run="rehearsal")).status == "imported"
+            await late.world.in_ledger(state((7, 5)))
+        at = StopsAt(step, kinds=MUTATIONS | READS)
+        running = await late.zombie(at)
+        if running is None:
+            break
+        await late.world.in_ledger(state((7, 60)))
+        assert (await late.imported()).ok
+        if then != "its run goes on":
+            await late.decided(State.DONE)
+        if then.endswith("deleted"):
+            await late.deleted()
+        before = await late.footer()
+        at.go.set()
+        outcome = await running
+        assert await late.footer() == before, (step, at.steps, outcome)
+        assert outcome.ok, (step, at.steps, outcome)
+    else:
+        raise AssertionError("there are more steps than were tried")
+    assert step > 20 and {"get", "sync", "append"} <= set(at.steps)
+
+
+async def test_who_waited_for_a_claim_while_its_run_was_aborted_begins_nothing() -> None:
+    late = Late()
+    await late.begun()
+    await late.world.in_ledger(state())
+    holder, session = await late.attempt("elsewhere")
+    holds = holder.claims.held(REF.name)
+    await holds.__aenter__()
+    at = StopsAt(2, kinds=frozenset({"get"}))  # the record, which is open; the claim, which is held
+    one, _ = await late.attempt(at=at)
+    waiting = asyncio.create_task(one.one(REF))
+    async with asyncio.timeout(5):
+        await at.reached.wait()
+    await late.decided(State.ABORTED)
+    session.expire()
+    at.go.set()
+    outcome = await waiting
+    assert outcome.status == "failed" and outcome.problem is not None and "ABORTED: nothing more is begun" in outcome.problem.message
+    assert await late.footer() is None
