@@ -9,7 +9,9 @@ import pytest
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
+from cursorkeeper_pipeline.source.systems import Systems
 
 
 class Work:
@@ -62,6 +64,36 @@ async def test_who_takes_nothing_stops_it() -> None:
     await results.aclose()
     await asyncio.sleep(0)
     assert work.now == 0
+
+
+def test_a_request_is_not_late_because_its_caller_stood_still() -> None:
+    """Spark takes ten minutes for a batch while a request with a limit of ten seconds is under way."""
+    now = [1000.0]
+    answered: asyncio.Queue[str] = asyncio.Queue()
+
+    async def request() -> str:
+        async with asyncio.timeout(10):
+            return await answered.get()
+
+    async def things() -> AsyncIterator[str]:
+        under_way = asyncio.create_task(request())
+        await asyncio.sleep(0)
+        yield "a batch"
+        answered.put_nowait("the answer")
+        yield await under_way
+        under_way = asyncio.create_task(request())
+        await asyncio.sleep(0)
+        now[0] += 11
+        with pytest.raises(TimeoutError):
+            await under_way
+        yield "late"
+
+    with Systems(Options.parse({"zookeeper": "z:1"}), clock=lambda: now[0]) as systems:
+        got = []
+        for thing in systems.iterate(things()):
+            got.append(thing)
+            now[0] += 600
+    assert got == ["a batch", "the answer", "late"]
 
 
 def test_errors_carry_their_remedy_in_their_text() -> None:

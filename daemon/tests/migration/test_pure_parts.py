@@ -10,10 +10,13 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.migration.compare import Difference, difference
+from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.journal import Journal, JournalError
+from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.writing import limited
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
+from cursorkeeper_clients.zookeeper.errors import OutcomeUnknown
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -23,6 +26,33 @@ LAYOUT = (LayoutItem(7, LayoutState.CLOSED, 100), LayoutItem(9, LayoutState.CLOS
 
 def at(ledger: int, entry: int, **more: object) -> PositionInfo:
     return PositionInfo(Position(ledger, entry), **more)  # type: ignore[arg-type]
+
+
+# ---- patience
+
+
+@pytest.mark.parametrize(("failures", "tries"), [(0, 1), (1, 2), (2, 2)])
+async def test_a_second_try_follows_however_long_the_first_one_took(failures: int, tries: int) -> None:
+    """Its caller may have stood still while it was under way: that its time is over says nothing of the system."""
+    said: list[str] = []
+    calls = 0
+
+    async def call() -> int:
+        nonlocal calls
+        calls += 1
+        if calls <= failures:
+            raise OutcomeUnknown("no answer within 10 s")
+        return calls
+
+    patience = Patience(0, said.append)
+    if failures < 2:
+        assert await patience.repeat("a cursor", call) == tries
+        assert said == (["waiting for ZooKeeper: OutcomeUnknown no answer within 10 s", ""] if failures else [])
+    else:
+        with pytest.raises(MigrationError, match="a cursor: waited 0 s for ZooKeeper") as told:
+            await patience.repeat("a cursor", call)
+        assert told.value.kind is Kind.AWAY
+    assert calls == tries
 
 
 # ---- repair

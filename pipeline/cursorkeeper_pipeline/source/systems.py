@@ -1,13 +1,15 @@
 """ZooKeeper and the gateway from a task: connected once, used by synchronous code, closed with the task.
 
 A Spark worker is plain synchronous Python; the clients are asyncio. `Systems` runs one event loop for as long as a task reads, and
-hands async iterators out as ordinary ones. Invariant: the gateway is spoken to as a reader, which cannot fence, write or delete.
+hands async iterators out as ordinary ones. Invariants: the gateway is spoken to as a reader, which cannot fence, write or delete; the
+loop's time stands still while the loop does: Spark may look at a batch for minutes, and a request that is under way meanwhile is not late.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,13 +25,36 @@ T = TypeVar("T")
 READER = "reader"
 
 
+class PausedLoop(asyncio.SelectorEventLoop):
+    """Its time, and so every timeout and every patience, counts only while it runs. `clock` gives seconds, as `time.monotonic`."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._stood_s = clock, 0.0
+        self._stopped_at_s: float | None = clock()
+        super().__init__()
+
+    def time(self) -> float:
+        """Seconds."""
+        return (self._clock() if self._stopped_at_s is None else self._stopped_at_s) - self._stood_s
+
+    def run_forever(self) -> None:
+        """Until it is stopped; the same for `run_until_complete`."""
+        if self._stopped_at_s is not None:
+            self._stood_s += self._clock() - self._stopped_at_s
+        self._stopped_at_s = None
+        try:
+            super().run_forever()
+        finally:
+            self._stopped_at_s = self._clock()
+
+
 class Systems:
     """A context manager; connects to each system when it is first asked for."""
 
-    def __init__(self, options: Options, role: str = READER) -> None:
+    def __init__(self, options: Options, role: str = READER, clock: Callable[[], float] = time.monotonic) -> None:
         self._options, self._role = options, role
         self._start_timeout_s = min(connect.START_TIMEOUT_S, options.wait_s)
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=lambda: PausedLoop(clock))
         self._open = AsyncExitStack()
         self._zookeeper: ZooKeeper | None = None
         self._ledgers: LedgerStore | None = None
@@ -56,7 +81,7 @@ class Systems:
         return results[0]
 
     def iterate(self, things: AsyncIterator[T]) -> Iterator[T]:
-        """One at a time; the loop stands still between two."""
+        """One at a time; the loop stands still between two, and its time with it."""
 
         async def following() -> tuple[bool, T | None]:
             try:
