@@ -15,10 +15,11 @@ from cursorkeeper.cli.cursor_making import footer_of
 from cursorkeeper.cli.import_listener import ImportListener
 from cursorkeeper.cli.import_pulsar import Importing
 from cursorkeeper.cli.migrating import Outcome
-from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 from cursorkeeper_pipeline.sinks.claims import Claims
+from cursorkeeper_pipeline.sinks.comparing import HALF_MADE, Comparing
 from cursorkeeper_pipeline.sinks.importing import OneImport, is_nobodys, named
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
 from msgspec import structs
@@ -153,3 +154,28 @@ async def test_who_waited_for_a_claim_while_its_run_was_aborted_begins_nothing()
     outcome = await waiting
     assert outcome.status == "failed" and outcome.problem is not None and "ABORTED: nothing more is begun" in outcome.problem.message
     assert await late.footer() is None
+
+
+async def test_what_an_import_has_open_is_not_the_same_whatever_it_holds() -> None:
+    late = Late()
+    await late.begun()
+    await late.world.in_ledger(state())
+    compared = 0
+    for step in range(1, STEPS_MAX):
+        at = StopsAt(step)
+        running = await late.zombie(at)
+        if running is None:
+            break
+        now = await late.footer()
+        outcome = await Comparing(await late.world.ports(), await late.world.pulsar(), HASTY).one(REF)
+        if now is not None and now.state is FooterState.OPEN:
+            compared += 1
+            assert (outcome.status, outcome.ok) == (HALF_MADE, False) and outcome.problem is not None, (step, at.steps, outcome)
+            assert now.writer in outcome.problem.message and outcome.problem.remedy == "run the import again"
+        else:
+            assert outcome.ok == (now is not None), (step, at.steps, outcome)
+        at.go.set()
+        assert (await running).ok
+        assert (await Comparing(await late.world.ports(), await late.world.pulsar(), HASTY).one(REF)).status == "same"
+        await late.deleted()
+    assert compared >= 3

@@ -1,7 +1,8 @@
 """One cursor of both sides, entry by entry: what Pulsar would recover against what we would. Writes nothing.
 
 The same = nothing differs, or only in what no broker would see: positions that the topic does not have (any more), which Pulsar drops when
-it recovers a cursor; properties of the subscription that ours was never told. A note says so.
+it recovers a cursor; properties of the subscription that ours was never told. A note says so. Never the same: what an import has open.
+It may hold every ack already; that it does, the import says by closing it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any, NamedTuple
 
 from cursorkeeper.cli import export
 from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.import_pulsar import numbers_of, text_of
+from cursorkeeper.cli.cursor_making import is_made_by
+from cursorkeeper.cli.import_pulsar import KIND, numbers_of, text_of
 from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, CommandError, NotFound
+from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, Stamp
 from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
@@ -33,9 +36,18 @@ from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
 
 SAME, DIFFERS, ONLY_PULSAR, ONLY_HERE = "same", "differs", "only in Pulsar", "only here"
+HALF_MADE = "half-made"
 AT_LEAST = "ours is open: its newest acks may not be seen yet"
 UNTOLD = "ours was never told the subscription's properties: Pulsar's stay its own"
 REMEDY = "the notes and `cursorkeeper inspect` show both; acks made here since an import are no fault"
+
+
+class Ours(NamedTuple):
+    """A state of ours, and under which footer."""
+
+    state: AckState
+    footer: Footer
+    notes: tuple[str, ...]
 
 
 class Found(NamedTuple):
@@ -77,17 +89,18 @@ class Comparing:
                 numbers |= numbers_of(cursor)
             if cursor is None or ours is None:
                 return self._alone(ref, cursor, ours, numbers)
-            state, epoch, notes = ours
-            wrong, more = differs(cursor.state, cursor.layout, cursor.cursor_properties, state)
-            numbers |= {"missing": wrong.missing, "extra": wrong.extra, "epoch": epoch}
-            notes = (*cursor.warnings, *notes, *more)
+            wrong, more = differs(cursor.state, cursor.layout, cursor.cursor_properties, ours.state)
+            numbers |= {"missing": wrong.missing, "extra": wrong.extra, "epoch": ours.footer.epoch}
+            notes = (*cursor.warnings, *ours.notes, *more)
+            if is_half_made(ours.footer):
+                return half_made(ref, ours.footer, numbers, notes)
             if not wrong:
                 return Outcome(str(ref), SAME, True, text_of(cursor, numbers), notes, numbers)
             return _found(ref, DIFFERS, str(wrong), numbers, notes)
         except FORESEEN as e:
             return failed(str(ref), e, numbers=numbers)
 
-    def _alone(self, ref: PulsarCursorRef, cursor: PulsarCursor | None, ours: object, numbers: dict[str, Any]) -> Outcome:
+    def _alone(self, ref: PulsarCursorRef, cursor: PulsarCursor | None, ours: Ours | None, numbers: dict[str, Any]) -> Outcome:
         if cursor is None and ours is None:
             return Outcome(str(ref), SAME, True, "deleted on both sides", (), numbers)
         status, where = (ONLY_PULSAR, "Pulsar") if ours is None else (ONLY_HERE, "CursorKeeper")
@@ -101,12 +114,23 @@ class Comparing:
                 raise
             return None
 
-    async def _ours(self, ref: PulsarCursorRef) -> tuple[AckState, int, tuple[str, ...]] | None:
+    async def _ours(self, ref: PulsarCursorRef) -> Ours | None:
         try:
             footer, answer, at_least = await export.read_state(self.ports, ref.name, Bar("reading"), self.patience.wait_s)
         except NotFound:
             return None
-        return answer.state, footer.epoch, (AT_LEAST,) if at_least else ()
+        return Ours(answer.state, footer, (AT_LEAST,) if at_least else ())
+
+
+def is_half_made(footer: Footer) -> bool:
+    """An import has it open: it works on it, or died. Nobody else can have acked in it."""
+    return footer.state is FooterState.OPEN and is_made_by(footer, KIND)
+
+
+def half_made(ref: PulsarCursorRef, footer: Footer, numbers: dict[str, Any], notes: tuple[str, ...]) -> Outcome:
+    """Not well, whatever it holds."""
+    what = f"half-made: an import has it open (epoch {footer.epoch}, by {footer.writer})"
+    return Outcome(str(ref), HALF_MADE, False, "", notes, numbers, CommandError(what, "run the import again", NO).problem)
 
 
 def _found(ref: PulsarCursorRef, status: str, what: str, numbers: dict[str, Any], notes: tuple[str, ...]) -> Outcome:
