@@ -22,10 +22,10 @@ from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServ
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline.decode.deltas import ACK, DAMAGED, KINDS, MISSING, Piece
 from cursorkeeper_pipeline.source import history
+from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.history import History
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader
-from cursorkeeper_pipeline.source.side_by_side import AWAY_IN_A_ROW_MAX
 from pyroaring import BitMap
 
 from pipeline.tests.fleet_maker import footer_of, write_footers

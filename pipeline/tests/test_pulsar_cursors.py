@@ -7,8 +7,9 @@ tree has a fixed place.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -19,14 +20,22 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.migration.cluster import PulsarCursorRef
+from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper_clients.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.source import pulsar
+from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import SPAN_TOPICS, PulsarCursors, Span, SpansPart, backlog, packed, spans_of
 from pyroaring import BitMap
+
+from daemon.tests.migration.pulsar_world import PulsarWorld, state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +87,70 @@ def test_backlog_counts_closed_ledgers_above_mark_delete() -> None:
 
 
 # ---- the rows
+
+
+class MemorySystems:
+    """What `Systems` gives a task, of a cluster in memory."""
+
+    def __init__(self, world: PulsarWorld) -> None:
+        self._world = world
+
+    async def zookeeper(self) -> Any:
+        return await self._world.zk()
+
+    async def ledgers(self) -> Any:
+        return await self._world.broker()
+
+
+async def told_of(world: PulsarWorld, topics: int, **given: str) -> dict[str, tuple[str, str | None]]:
+    """Status and error of every cursor of one namespace."""
+    options = Options.parse({"table": "pulsar_cursors", "zookeeper": "z:1", "gateway": "g:1", "waitS": "0.05", **given})
+    spans = [Span(names.topic_path(a("topic")).rpartition("/")[0])]
+    found = [row async for row in pulsar._rows(MemorySystems(world), options, spans)]  # type: ignore[arg-type]
+    assert len(found) == topics
+    return {row["topic"]: (row["status"], row["error"]) for row in pulsar.batch_of(found).to_pylist()}
+
+
+async def lost_cursors(topics: int, lost: int) -> PulsarWorld:
+    """Cursors in ledgers; no bookie has the entries of the first ones any more."""
+    world = PulsarWorld()
+    for at in range(topics):
+        ref = PulsarCursorRef(a(f"topic-{at}"), "s")
+        await world.topic(ref.topic)
+        ledger = await world.in_ledger(state(), ref=ref)
+        if at < lost:
+            world.bookkeeper.damage(ledger, 0, Damage.GONE)
+    return world
+
+
+async def test_a_cursor_whose_bookies_are_gone_is_a_row() -> None:
+    world = await lost_cursors(3, 1)
+    found = await told_of(world, 3)
+    assert {topic: status for topic, (status, _) in found.items()} == {a("topic-0"): "AWAY", a("topic-1"): "OK", a("topic-2"): "OK"}
+    assert "READ_FAILED" in (found[a("topic-0")][1] or "")
+    with pytest.raises(MigrationError, match=r"topic-0\|s: waited"):
+        await told_of(world, 3, mode="failfast")
+
+
+async def test_all_of_them_are_a_system_that_is_away() -> None:
+    world = await lost_cursors(AWAY_IN_A_ROW_MAX + 1, AWAY_IN_A_ROW_MAX + 1)
+    with pytest.raises(CommandError, match="cursors one after another could not be read"):
+        await told_of(world, 0)
+
+
+async def test_a_cursor_that_is_busier_than_its_reader_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await lost_cursors(2, 0)
+    zk, ref, ledgers = await world.zk(), PulsarCursorRef(a("topic-1"), "s"), itertools.count(1_000_000)
+    get = zk.get
+
+    async def moved_on(path: str) -> Any:
+        if path == ref.path:
+            await zk.set(path, cursor_info.encode(ManagedCursorInfo(next(ledgers), Position(7, -1))), ANY_VERSION)
+        return await get(path)
+
+    monkeypatch.setattr(zk, "get", moved_on)
+    found = await told_of(world, 2)
+    assert found[a("topic-0")] == ("OK", None) and found[ref.topic][0] == "AWAY" and "changes faster" in (found[ref.topic][1] or "")
 
 
 class Cluster:

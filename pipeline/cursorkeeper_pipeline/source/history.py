@@ -40,11 +40,12 @@ from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where
+from cursorkeeper_pipeline.source.away import AwayCount, is_away
 from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buckets
 from cursorkeeper_pipeline.source.options import Mode, OptionError, Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in, is_tombstone
-from cursorkeeper_pipeline.source.side_by_side import Setbacks, side_by_side, telling
+from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
 
@@ -127,7 +128,7 @@ class Deltas:
 
 async def _pieces(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[list[Piece]]:
     zookeeper, ledgers = await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s)
-    reader, setbacks = Reader(zookeeper, options), Setbacks()
+    reader, away = Reader(zookeeper, options), AwayCount()
 
     async def each() -> AsyncIterator[Found]:
         async for batch in footers_in(zookeeper, options, buckets):
@@ -138,10 +139,10 @@ async def _pieces(systems: Systems, options: Options, buckets: Sequence[str]) ->
         history = History(ledgers, reader, options, found)
         async for some in history.pieces():
             yield some
-        if history.away:
-            setbacks.count(str(found.name), history.away)
+        if history.away is not None:
+            away.missed(found.name, history.away)
         elif history.asked:
-            setbacks.clear()
+            away.answered()
 
     async for some in side_by_side(each(), work):
         yield some
@@ -157,7 +158,8 @@ class History:
         """The entry to go on with, of each ledger that was read from."""
         self._done: set[int] = set()
         """Ledgers of which nothing more comes, whatever a later footer says."""
-        self.away, self.asked = "", False
+        self.away: CommandError | MigrationError | None = None
+        self.asked = False
 
     async def pieces(self) -> AsyncIterator[list[Piece]]:
         """Ledger by ledger, in parts of bounded size. Raises CommandError (ZooKeeper is away; anything at all, if `mode` is failfast) and
@@ -220,7 +222,7 @@ class History:
                 for some in self._read(ledger, created_us, chunk):
                     yield some
         except CommandError as e:
-            if self._strict or e.problem.exit_code != AWAY:
+            if self._strict or not is_away(e):
                 raise
             yield [self._out_of_reach(ledger, self._next.get(ledger, 0), e, created_us)]
             self._done.add(ledger)
@@ -280,7 +282,7 @@ class History:
     def _out_of_reach(self, ledger: int, entry: int, error: CommandError | MigrationError, created_us: int = 0) -> Piece:
         if self._strict:
             raise error
-        self.away = str(error)
+        self.away = error
         return deltas.unsaid(self._where(ledger, created_us), Head(entry, 0, 0, 0), deltas.AWAY)
 
 

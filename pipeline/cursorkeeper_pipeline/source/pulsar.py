@@ -8,8 +8,10 @@ from a name on to before another, open at both ends of the namespace: a topic th
 Held on the driver: the names at the borders of spans.
 
 **Rows.** A cursor that cannot be read is a row with status and error and zeros, or ends the job if `mode` is failfast; one that is deleted
-meanwhile is no row. `AT_LEAST`: its ledger is being written, or newer entries could not be read (`error` says so). `stored_bytes`: what was
-read for it, so its znode, the entries of its newest state, and the topic's znode. `backlog_entries` counts acked ones too.
+meanwhile is no row. `AWAY`: it could not be read within `waitS`, or changes faster than that; so many of them one after another that
+BookKeeper itself must be away end the job. `AT_LEAST`: its ledger is being written, or newer entries could not be read (`error` says so).
+`stored_bytes`: what was read for it, so its znode, the entries of its newest state, and the topic's znode. `backlog_entries` counts acked
+ones too.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from cursorkeeper_clients.bookkeeper.port import LedgerState
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.source.away import AwayCount
 from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import TASKS_MAX, Mode, Options
 from cursorkeeper_pipeline.source.pacing import paced
@@ -49,7 +52,10 @@ TOPICS_PER_TASK = 256
 BATCH_ROWS = 1024
 TRIES_MAX = 3
 """Of one cursor that changes faster than it can be read; each is patient by itself."""
-_STATUS = {Kind.DAMAGED: schemas.DAMAGED, Kind.REFUSED: schemas.DAMAGED, Kind.MISSING: schemas.MISSING, Kind.TOO_NEW: schemas.TOO_NEW}
+_STATUS = {
+    Kind.DAMAGED: schemas.DAMAGED, Kind.REFUSED: schemas.DAMAGED, Kind.MISSING: schemas.MISSING, Kind.TOO_NEW: schemas.TOO_NEW,
+    Kind.AWAY: schemas.AWAY,
+}  # fmt: skip
 _FORMS = {Form.RANGES: "ranges", Form.LONG_ARRAY: "long_array"}
 
 
@@ -153,9 +159,10 @@ def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[Spa
 
 async def _rows(systems: Systems, options: Options, spans: Sequence[Span]) -> AsyncIterator[tuple[Any, ...]]:
     ports = PulsarPorts(await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s))
+    away = AwayCount()
 
     async def work(ref: PulsarCursorRef) -> AsyncIterator[tuple[Any, ...]]:
-        row = await row_of(ports, ref, options)
+        row = await row_of(ports, ref, options, away)
         if row is not None:
             yield row
 
@@ -172,22 +179,25 @@ async def _refs(zookeeper: ZooKeeper, options: Options, spans: Sequence[Span]) -
             yield ref
 
 
-async def row_of(ports: PulsarPorts, ref: PulsarCursorRef, options: Options) -> tuple[Any, ...] | None:
-    """None: it was deleted meanwhile. Raises MigrationError: AWAY; any, if `mode` is failfast."""
+async def row_of(ports: PulsarPorts, ref: PulsarCursorRef, options: Options, away: AwayCount) -> tuple[Any, ...] | None:
+    """None: it was deleted meanwhile. Raises CommandError (too many are away); MigrationError, if `mode` is failfast."""
     for again in range(TRIES_MAX, 0, -1):
         try:
-            return _good(await read_cursor(ports, ref, patience=Patience(options.wait_s)))
+            cursor = await read_cursor(ports, ref, patience=Patience(options.wait_s))
         except MigrationError as error:
             if error.kind is Kind.NOT_FOUND:
                 return None
-            if error.kind is Kind.AWAY:
-                if again > 1 and error.place == ref.path:
-                    continue
-                raise
+            if error.kind is Kind.AWAY and again > 1 and error.place == ref.path:
+                continue  # it is busy
             if options.mode is Mode.FAILFAST:
                 raise
+            if error.kind is Kind.AWAY:
+                away.missed(CursorName(ref.topic, ref.subscription), error)
             said = f"{error.place}: {error.message}" if error.place else error.message
             return *_named(ref), -1, 0, -1, "", 0, 0, 0, 0, 0, 0, 0, 0, _now_us(), _STATUS[error.kind], said
+        if cursor.freshness.ledger >= 0:
+            away.answered()
+        return _good(cursor)
     return None
 
 

@@ -1,8 +1,7 @@
 """Many cursors at once within one task, and what a task says when a system outside is away.
 
-Owns the bound on how much is worked on and waits to be taken, and how many may be out of reach in a row. Does not own what is read of each.
-Invariants: at most `at_once` workers and 2 x `at_once` results are there at any time; the first error ends all of them; nothing runs on
-when the reader leaves early.
+Owns the bound on how much is worked on and waits to be taken. Does not own what is read of each. Invariants: at most `at_once` workers
+and 2 x `at_once` results are there at any time; the first error ends all of them; nothing runs on when the reader leaves early.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from cursorkeeper_clients.zookeeper.errors import ZooKeeperError
 
 AT_ONCE = 8
 """Cursors that one task reads at once: a read of a small ledger waits for the network most of its time."""
-
-AWAY_IN_A_ROW_MAX = 3 * AT_ONCE
-"""So many cursors that cannot be read for now, one after another, are no trouble of single cursors but a system that is away."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,26 +39,6 @@ def telling() -> Iterator[None]:
 def _told(message: str, remedy: str, exit_code: int) -> CommandError:
     text = message if " What to do: " in message else f"{message}. What to do: {remedy}"
     return CommandError(" ".join(text.split()), remedy, exit_code)
-
-
-class Setbacks:
-    """How many cursors of a task, one after another, could not be read because of something that may be well later."""
-
-    def __init__(self, most: int = AWAY_IN_A_ROW_MAX) -> None:
-        self._most, self._count = most, 0
-
-    def clear(self) -> None:
-        """One could: the systems answer."""
-        self._count = 0
-
-    def count(self, cursor: str, why: str) -> None:
-        """One could not. Raises CommandError if they are too many."""
-        self._count += 1
-        if self._count > self._most:
-            raise CommandError(
-                f"{self._count} cursors one after another could not be read; the last: {cursor}: {why}",
-                "look at BookKeeper and ZooKeeper and run it again", AWAY,
-            )  # fmt: skip
 
 
 async def side_by_side(things: AsyncIterator[T], work: Callable[[T], AsyncIterator[R]], at_once: int = AT_ONCE) -> AsyncIterator[R]:

@@ -1,0 +1,49 @@
+"""When a system that does not answer for one cursor is that cursor's matter, and when it is the end of the task.
+
+Owns the line between them: a ledger whose bookies are gone keeps one cursor from being read, so many cursors one after another are no
+lost ledgers. Invariant: only an answer of BookKeeper begins the count anew; what needs none says nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cursorkeeper.cli.problems import AWAY, CommandError
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.migration.errors import Kind, MigrationError
+
+from cursorkeeper_pipeline.source.side_by_side import AT_ONCE
+
+AWAY_IN_A_ROW_MAX: Final = 3 * AT_ONCE
+"""So many cursors, one after another, for which BookKeeper did not answer are lost ledgers; one more, and BookKeeper is away."""
+
+
+def is_away(error: CommandError | MigrationError) -> bool:
+    """Whether it says that a system did not answer in time."""
+    return error.kind is Kind.AWAY if isinstance(error, MigrationError) else error.problem.exit_code == AWAY
+
+
+def named(name: CursorName, error: CommandError | MigrationError) -> CommandError:
+    """The same, of this cursor."""
+    said, remedy = (str(error), error.remedy) if isinstance(error, MigrationError) else (error.problem.message, error.problem.remedy)
+    return CommandError(said if str(name) in said else f"{name}: {said}", remedy, AWAY)
+
+
+class AwayCount:
+    """Of one task, or of one plan."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+
+    def answered(self) -> None:
+        """BookKeeper was asked and answered."""
+        self._in_a_row = 0
+
+    def missed(self, name: CursorName, error: CommandError | MigrationError) -> None:
+        """It did not, for this cursor. Raises CommandError if it did not for too many."""
+        self._in_a_row += 1
+        if self._in_a_row > AWAY_IN_A_ROW_MAX:
+            raise CommandError(
+                f"{self._in_a_row} cursors one after another could not be read; the last: {named(name, error)}",
+                "look at BookKeeper and the ledger gateway and run it again", AWAY,
+            ) from error  # fmt: skip
