@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ from cursorkeeper_pipeline.submit import REMOTE, Submit
 
 _WHICH, _SPARK, _OWN = "Which cursors", "Spark", "This job"
 EXTRA = ("pyspark", "pyarrow", "pandas")
+_MASTER = re.compile(r"local(\[|-cluster\[|$)|yarn$|spark://.|k8s://.")
 EPILOG = "Exit codes: 0 clean, 1 findings, 2 failed (usage, settings, a system that is away)."
 
 
@@ -197,6 +199,10 @@ def _runs_at(values: Mapping[str, Any]) -> tuple[str, str]:
         raise OptionError("master and remote are given. What to do: give one of them")
     if found and master:  # Spark itself refuses this too, in words of its own
         raise OptionError(f"master = {master}, and {REMOTE} is in the environment. What to do: unset {REMOTE}, or leave out master")
+    if master and not _MASTER.match(master):
+        raise OptionError(
+            f"master = {master!r}: Spark knows no such master. What to do: write local[*], yarn, spark://host:port or k8s://..."
+        )
     remote = remote or found  # spark-submit --remote says it there
     return ("", remote) if remote else (master or LOCAL, "")
 
@@ -225,16 +231,15 @@ def run(job: Job, call: Call) -> int:
     before = getattr(job, "before", None)
     if before is not None and (code := before(call.source, call.arguments, call.out)) is not None:
         return int(code)
-    from cursorkeeper_pipeline.session import session
+    from cursorkeeper_pipeline.session import bars, session
 
-    wanted = getattr(job, "CONF", {})
-    spark = session(
-        f"cursorkeeper {call.name}", master=call.master, remote=call.remote, conf=call.conf, wanted=wanted, progress=sys.stderr.isatty()
-    )
-    try:
-        return job.run(spark, call.source, call.arguments, call.out)
-    finally:
-        spark.stop()
+    wanted, shown = getattr(job, "CONF", {}), sys.stderr.isatty()
+    with bars(shown):
+        spark = session(f"cursorkeeper {call.name}", master=call.master, remote=call.remote, conf=call.conf, wanted=wanted, progress=shown)
+        try:
+            return job.run(spark, call.source, call.arguments, call.out)
+        finally:
+            spark.stop()
 
 
 def submit_of(job: Job, call: Call, given: Mapping[str, Any]) -> Submit:

@@ -14,6 +14,10 @@ from cursorkeeper_pipeline.source.options import OptionError
 _OURS = re.compile(r"^[ \t|]*(?:\S*?: )?cursorkeeper[\w.]*\.(\w+): (.*)$", re.MULTILINE)
 """The last line of a traceback: an exception of ours, by its full name."""
 _MISSING = re.compile(r"^[ \t|]*ModuleNotFoundError: (No module named .*)$", re.MULTILINE)
+_PYTHON = re.compile(r"^[ \t|]*(?!(?:java|javax|org|scala)\.)([A-Za-z_][\w.]*(?:Error|Exception)): (.*)$", re.MULTILINE)
+"""The last line of any other traceback."""
+_NO_JVM = "JAVA_GATEWAY_EXITED"
+JVM = "Spark needs a JDK, 17 or newer, as JAVA_HOME or on the path; if there is one, what it said above tells what it did not like"
 LINE_MAX = 600
 MORE = "run it again with --debug to see all of it, or with --conf spark.log.level=WARN for Spark's own log"
 WORKERS = "give the workers this environment: --print-submit shows how, with PYSPARK_PYTHON and --archives"
@@ -38,6 +42,11 @@ def from_spark(text: str) -> Problem:
     missing = _MISSING.findall(text)
     if missing:
         return Problem(f"a Python of Spark has not what is needed: {missing[-1]}", WORKERS, USAGE)
+    if _NO_JVM in text:
+        return Problem("Spark: its JVM did not start", JVM, USAGE)
+    raised = _PYTHON.findall(text) if "Traceback" in text else []
+    if raised:
+        return Problem(f"Spark: {raised[-1][0]}: {raised[-1][1]}"[:LINE_MAX], MORE, USAGE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return Problem(f"Spark: {(lines[0] if lines else 'no message')[:LINE_MAX]}", MORE, USAGE)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,7 +30,11 @@ DEFAULTS: Mapping[str, str] = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
+QUIET: Mapping[str, str] = {"spark.log.level": "FATAL"}
+"""Where driver and tasks are one process: each error that is logged there is also raised here, and told in a line."""
 BAR_WIDTH = 40
+CLEAR = "\r\x1b[K"
+"""To the line's begin; nothing from there on."""
 REMOTE_PORT = 15_002
 """Of Spark Connect, where none is given."""
 REMOTE_WAIT_S = 10.0
@@ -59,31 +64,44 @@ def session(
             builder = builder.config(key, value)
         connected = builder.appName(app).getOrCreate()
         if progress:
-            connected.registerProgressHandler(show)  # type: ignore[arg-type]  # any callable will do
+            connected.registerProgressHandler(show)  # type: ignore[arg-type]  # a class of Spark's, of which only the call is used
         return connected
     said = _submitted()
-    if said.get("spark.master", master).startswith("local"):
+    is_local = said.get("spark.master", master).startswith("local")
+    if is_local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app)
     if "spark.master" not in said:
         builder = builder.master(master)
-    ours = {**DEFAULTS, "spark.ui.showConsoleProgress": str(progress).lower(), **(wanted or {})}
+    ours = {**DEFAULTS, **(QUIET if is_local else {}), "spark.ui.showConsoleProgress": str(progress).lower(), **(wanted or {})}
     for key, value in {**{k: v for k, v in ours.items() if k not in said}, **given}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def show(stages: Iterable[Any] | None, inflight_tasks: int, _operation: str | None, done: bool) -> None:
-    """How far a query by Spark Connect is, as Spark itself shows it without: on standard error, a line that is written over."""
+@contextmanager
+def bars(shown: bool) -> Iterator[None]:
+    """Around a session with `progress`. Spark leaves the last bar where it is when a job fails, in front of what is said then."""
+    try:
+        yield
+    finally:
+        if shown:
+            sys.stderr.write(CLEAR)
+            sys.stderr.flush()
+
+
+def show(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+    """How far a query by Spark Connect is, as Spark itself shows it without: on standard error, a line that is written over. The names
+    of the arguments are Spark's: it calls by them."""
     counted = [(stage.num_tasks, stage.num_completed_tasks) for stage in stages or ()]
     total, completed = sum(tasks for tasks, _ in counted), sum(ended for _, ended in counted)
     line = ""
     if total and not done:
         bar = "=" * (BAR_WIDTH * completed // total)
         line = f"[{bar:<{BAR_WIDTH}}] {completed:,} of {total:,} tasks, {inflight_tasks:,} running"
-    sys.stderr.write(f"\r{line}\x1b[K")
+    sys.stderr.write(f"\r{line}{CLEAR[1:]}")
     sys.stderr.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -51,6 +52,8 @@ def test_every_job_is_listed_and_has_the_common_options() -> None:
         (["report", "--option", "mod=failfast"], "did you mean mode"),
         (["report", "--conf", "x"], "write key=value"),
         (["report", "--master", "local[2]", "--remote", "sc://h:1"], "give one of them"),
+        (["report", "--master", "foo"], "write local[*], yarn"),
+        (["compact", "--limit", "0"], "1 to 100,000 are allowed"),
         (["report", "--tenant", "t", "--topic", "persistent://t/n/x"], "tenant and topic are given"),
         (["report", "--since", "/nowhere", "--top", "x"], "top"),
         (["report", "--job-config", "/nowhere.toml"], "check the path"),
@@ -294,10 +297,35 @@ def test_what_is_not_ours_keeps_its_first_line() -> None:
 
 
 def test_a_line_says_how_far_a_remote_query_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Told by Spark's own client, also that it is over because it failed."""
     from cursorkeeper_pipeline.session import show
+    from pyspark.sql.connect.shell.progress import Progress, StageInfo
 
-    stages = [SimpleNamespace(num_tasks=6, num_completed_tasks=6), SimpleNamespace(num_tasks=2, num_completed_tasks=0)]
-    show(stages, 2, "one", False)
-    show(stages, 0, "one", True)
+    with pytest.raises(ZeroDivisionError), Progress(handlers=[show], operation_id="one") as progress:  # type: ignore[list-item]
+        progress.update_ticks([StageInfo(0, 6, 6, 0, True), StageInfo(1, 2, 0, 0, False)], 2, "one")
+        _ = 1 / 0
     told = capsys.readouterr()
     assert told.out == "" and told.err == f"\r[{'=' * 30}{' ' * 10}] 6 of 8 tasks, 2 running\x1b[K\r\x1b[K"
+
+
+@pytest.mark.parametrize(("shown", "said"), [(True, "[Stage 0:>\r\x1b[Kthe problem"), (False, "[Stage 0:>the problem")])
+def test_what_spark_left_of_its_bar_is_cleared_when_a_job_fails(shown: bool, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from cursorkeeper_pipeline.session import bars
+
+    with pytest.raises(ZeroDivisionError), bars(shown):
+        sys.stderr.write("[Stage 0:>")
+        _ = 1 / 0
+    sys.stderr.write("the problem")
+    assert capsys.readouterr().err == said
+
+
+def test_an_error_of_python_in_a_task_is_told_by_its_last_line() -> None:
+    java = "org.apache.spark.SparkException: Job aborted\n\tat java.x\nCaused by: java.lang.RuntimeException: no\n"
+    trace = "Traceback (most recent call last):\n  File x\nValueError: path '/x/' must not end with /\n. SQLSTATE: 38000\n"
+    found = from_spark(f"[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance: {trace}{java}")
+    assert found.message == "Spark: ValueError: path '/x/' must not end with /" and "--debug" in found.remedy
+
+
+def test_without_a_jvm_the_remedy_is_one() -> None:
+    found = from_spark("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+    assert "did not start" in found.message and "JAVA_HOME" in found.remedy

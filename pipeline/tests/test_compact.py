@@ -22,7 +22,7 @@ from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs import compact, compacting
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
-from cursorkeeper_pipeline.source.options import OptionError
+from cursorkeeper_pipeline.source.options import OptionError, Options
 from cursorkeeper_pipeline.transforms.cold import Rule, choose
 
 from daemon.tests.support.world import Source, acks
@@ -61,10 +61,10 @@ def test_cold_heavy_and_unfinished_ones_are_chosen(spark: SparkSession) -> None:
     expect(found, schemas.CHOSEN, [{"cursor_key": key, "why": why} for key, why in wanted])
 
 
-@pytest.mark.parametrize("wrong", [{"cold_hours": -1.0}, {"ratio": -0.5}, {"limit": 0}, {"limit": 1_000_000}])
+@pytest.mark.parametrize("wrong", [{"cold_hours": -1.0}, {"ratio": -0.5}, {"ratio": float("nan")}, {"limit": 0}, {"limit": 1_000_000}])
 def test_numbers_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="What to do"):
-        _ = compact.Arguments(**wrong).rule
+        compact.before(Options(zookeeper="z:1", gateway="g:1"), compact.Arguments(**wrong), Reporter("compact"))
 
 
 # --- the real stack -----------------------------------------------------------------------------------------------------------------

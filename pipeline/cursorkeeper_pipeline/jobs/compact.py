@@ -49,11 +49,17 @@ class Arguments:
     @property
     def rule(self) -> Rule:
         """When a cursor is worth it. Raises OptionError."""
-        if self.cold_hours < 0 or self.ratio < 0 or self.min_delta_bytes < 0:
-            raise OptionError("cold-hours, ratio and min-delta-bytes must not be negative. What to do: leave them out")
+        if not (self.cold_hours >= 0 and self.ratio >= 0 and self.min_delta_bytes >= 0):  # nor is nan a number
+            raise OptionError("cold-hours, ratio and min-delta-bytes must be numbers from 0 on. What to do: leave them out")
         if not 1 <= self.limit <= CURSORS_MAX:
             raise OptionError(f"limit = {self.limit}: 1 to {CURSORS_MAX:,} are allowed. What to do: run compact several times")
         return Rule(self.cold_hours * 3600, self.ratio, self.min_delta_bytes)
+
+
+def before(_source: Options, arguments: Arguments, _out: Reporter) -> int | None:
+    """See the frame: a rule that means nothing is told before a session is begun. Raises OptionError."""
+    _ = arguments.rule
+    return None
 
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
