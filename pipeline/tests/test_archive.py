@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from cursorkeeper_pipeline.jobs import archive
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.source.fleet import cursor_key
-from cursorkeeper_pipeline.source.options import OptionError
+from cursorkeeper_pipeline.source.options import OptionError, Options
 
 from pipeline.tests.real_cursors import fleet, options_of
 from pipeline.tests.test_transforms import NOW, expect, frame, row
@@ -148,7 +149,7 @@ async def test_days_are_kept_replaced_and_survive_a_crash(
     out = Reporter("archive", str(tmp_path / "kept"), as_json=True)
     folder = DayFolder(out.folder, tuple(archive.ARCHIVED))
 
-    async def run(day: str, code: int = CLEAN) -> dict[str, Any]:
+    async def run(day: str, code: int = CLEAN, source: Options = source) -> dict[str, Any]:
         assert await asyncio.to_thread(archive.run, spark, source, archive.Arguments(day=day), out) == code
         said: dict[str, Any] = json.loads(capsys.readouterr().out)
         return said
@@ -209,3 +210,22 @@ async def test_days_are_kept_replaced_and_survive_a_crash(
         assert grown["holes_grown"] > 0 and grown["days"] == 1 and grown["oldest_hole_days_at_least"] == 1
         assert lags[cursor_key(name("new")), 21]["days"] is None
         assert said["oldest"][0]["oldest_hole_days_at_least"] == 1
+
+        # one tenant again: the others' rows of the day stay; what a day is not kept by, and a root that is another, do nothing to it
+        before = {table: kept(table, 21) for table in archive.ARCHIVED}
+        await made.acked(live, 2, start=4)
+        said = await run("2026-11-21", FINDINGS, replace(source, tenant="b"))
+        assert said["status"]["footers"] == {"OK": 3, "DAMAGED": 1} and said["days"] == 2
+        after = {table: kept(table, 21) for table in archive.ARCHIVED}
+        for table in archive.ARCHIVED:
+            old, new = ([r for r in rows[table] if r["tenant"] != "b"] for rows in (before, after))
+            assert new == old and tenants(table, 21) == {"007", "b", "new"}, table
+        (was,), (now,) = ([r for r in rows["hole_stats"] if r["tenant"] == "b"] for rows in (before, after))
+        assert now["hole_entries"] > was["hole_entries"]
+        for wrong, said_of_it in (
+            (replace(source, namespace="b/ns"), "by tenant"), (replace(source, root=f"{root}-mistyped"), "no cursor was read"),
+            (replace(source, tenant="b", root=f"{root}-mistyped"), "no cursor of tenant b was read"),
+        ):  # fmt: skip
+            with pytest.raises(OptionError, match=f"{said_of_it}.*What to do"):
+                await run("2026-11-21", source=wrong)
+            assert {table: kept(table, 21) for table in archive.ARCHIVED} == after

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pytest
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
@@ -55,6 +56,69 @@ def test_what_was_not_written_to_its_end_is_not_published(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="hole_stats were not written"):
         folder.publish(half)
     assert folder.recover() == [] and contents(tmp_path) == only("one") and not list((tmp_path / "_staging").iterdir())
+
+
+TENANTS = ("acme", "a:b", "other")
+"""The folder of the second is tenant=a%3Ab."""
+
+
+def fleet(folder: DayFolder, content: str, tenants: tuple[str, ...] = TENANTS) -> str:
+    """A stage with a file of each tenant, as Spark writes it; of nobody it is an empty folder."""
+    stage = folder.stage(DAY)
+    for table in TABLES:
+        (Path(stage) / table).mkdir(parents=True)
+        (Path(stage) / table / "_SUCCESS").touch()
+        for tenant in tenants:
+            file = Path(stage) / table / f"tenant={quote(tenant)}" / "part-0.parquet"
+            file.parent.mkdir()
+            file.write_text(content)
+    return stage
+
+
+def said(base: Path) -> list[dict[str, str]]:
+    """Of each table, what the day has of each tenant."""
+    days = [base / table / f"day={DAY}" for table in TABLES]
+    return [{unquote(file.parent.name[7:]): file.read_text() for file in day.glob("tenant=*/*.parquet")} for day in days]
+
+
+@pytest.mark.parametrize("tenant", ["acme", "a:b"])
+def test_a_tenant_is_replaced_alone_whatever_step_it_dies_at(tmp_path: Path, tenant: str) -> None:
+    first, replaced = dict.fromkeys(TENANTS, "one"), {**dict.fromkeys(TENANTS, "one"), tenant: "two"}
+    finished = False
+    for at in range(100):
+        base = tmp_path / str(at)
+        folder = DayFolder(str(base), TABLES)
+        folder.publish(fleet(folder, "one"))
+
+        def work(dying: DayFolder) -> None:
+            nonlocal finished
+            dying.publish(fleet(dying, "two", (tenant,)), tenant)
+            finished = True
+
+        _dies(work, base, at)
+        folder.recover()
+        assert said(base) in ([first] * len(TABLES), [replaced] * len(TABLES)), at
+        assert not list((base / "_staging").iterdir())
+        if finished:
+            break
+    copies, moves = 2 * len(TABLES), 2 * len(TABLES) + 1
+    assert at == copies + moves + 1, "it died behind every one of them, and behind the removal of the stage"
+    assert said(base) == [replaced] * len(TABLES)
+    folder.publish(fleet(folder, "three", ("new",)), "new")
+    assert said(base) == [{**replaced, "new": "three"}] * len(TABLES)
+
+
+def test_nothing_does_not_take_the_place_of_something(tmp_path: Path) -> None:
+    folder = DayFolder(str(tmp_path), TABLES)
+    folder.publish(fleet(folder, "none yet", ()))
+    folder.publish(fleet(folder, "one"))
+    for tenant in ("", "acme"):
+        with pytest.raises(OptionError, match=rf"no cursor.*{tenant}.* day={DAY} has some.*What to do: check --root"):
+            folder.publish(fleet(folder, "two", ()), tenant)
+        assert said(tmp_path) == [dict.fromkeys(TENANTS, "one")] * len(TABLES)
+        assert not list((tmp_path / "_staging").iterdir())
+    folder.publish(fleet(folder, "two", ()), "nobody")
+    assert said(tmp_path) == [dict.fromkeys(TENANTS, "one")] * len(TABLES)
 
 
 def _steps(base: Path) -> int:

@@ -1,6 +1,7 @@
 """Keeps what the fleet is today: footers, the ledgers that they name and counts of holes, as Parquet by day and tenant; and says from the
 days that are kept how long consumers have been behind, and whether it grows. Run it once a day. A second run of a day replaces the first
-one as a whole, whether or not it had ended.
+one as a whole, whether or not it had ended; with `--tenant`, what the day has of that tenant alone. A smaller choice is refused, and so is
+a run that read no cursor where the day has some.
 
 The folder must be one that every executor and this process see. The tables are `cursors`, `segments` and `hole_stats` (each
 day=YYYY-MM-DD/tenant=...), and, made anew by each run from the last `--lag-days` days, `lag` and `lag_tenants`.
@@ -58,6 +59,8 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     day = arguments.date
     if not out.folder:
         raise OptionError("out is empty, and an archive is a folder. What to do: give --out DIR")
+    if source.namespace or source.topic:
+        raise OptionError("a namespace or a topic is given, and a day is kept by tenant. What to do: leave it out, or give --tenant")
     folder = DayFolder(out.folder, tuple(ARCHIVED))
     recovered = folder.recover()
     keep_day(spark, source, folder, day)
@@ -65,7 +68,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
 
 
 def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datetime.date) -> None:
-    """Reads the fleet once and puts it in the place of what the day has."""
+    """Reads the fleet, or one tenant, once and puts it in the place of what the day has of it. Raises OptionError."""
     from cursorkeeper_pipeline.transforms import archive
 
     stage = folder.stage(day)
@@ -74,7 +77,7 @@ def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datet
     cursors = _tables(spark, f"{stage}/cursors", "cursors", drop="day")
     _write(archive.segments_of(read(spark, source, "segments"), cursors, day), f"{stage}/segments")
     _write(archive.hole_stats_of(read(spark, source, "hole_stats"), cursors, day), f"{stage}/hole_stats")
-    folder.publish(stage)
+    folder.publish(stage, source.tenant)
 
 
 def archived(spark: SparkSession, folder: DayFolder, table: str) -> DataFrame:

@@ -6,6 +6,9 @@ there the day is as it was, all tables of it; afterwards it is the new one as so
 one (`recover`), which does the same and may do it twice; nothing else is touched. For the moment between two renames of a day that is
 replaced, it is not there. One archiving process at a time.
 
+A reading of one tenant takes that tenant's place and no other's: what the day has of the others is copied into the stage before READY is
+there, so that what is published is a whole day all the same. A reading that found no cursor takes the place of none.
+
 Renaming folders must be possible: local and mounted file systems, and HDFS. An object store cannot.
 """
 
@@ -16,6 +19,7 @@ import re
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -28,7 +32,7 @@ _STAGE = re.compile(r"(\d{4}-\d\d-\d\d)-[0-9a-f]{32}")
 
 
 class DayFolder:
-    """See the module. `say` is told each change of a folder, after it."""
+    """See the module. `tables`: the first says whether there is anything. `say` is told each change of a folder, after it."""
 
     def __init__(self, folder: str, tables: Sequence[str], *, say: Callable[[str], None] = lambda _what: None) -> None:
         self._tables, self._say = tuple(tables), say
@@ -52,12 +56,16 @@ class DayFolder:
         """A new place for a day's tables, for Spark: `STAGE/TABLE`."""
         return f"{self.base}/{STAGING}/{day.isoformat()}-{uuid.uuid4().hex}"
 
-    def publish(self, stage: str) -> None:
-        """All tables of the stage take the place of what the day has."""
+    def publish(self, stage: str, tenant: str = "") -> None:
+        """All tables of the stage take the place of what the day has; with `tenant`, of what it has of that tenant, which is all that was
+        read. Raises OptionError where the day has cursors that would be gone and the stage has none."""
         place = f"{self._root}/{STAGING}/{stage.rpartition('/')[2]}"
         missing = [table for table in self._tables if not self._exists(f"{place}/{table}")]
         if missing:
             raise ValueError(f"{stage}: {', '.join(missing)} were not written")
+        self._refuse_nothing(place, tenant)
+        if tenant:
+            self._carry_over(place, tenant)
         with self._fs.open_output_stream(f"{place}/_{READY}") as file:
             file.write(b"")
         self._move(f"{place}/_{READY}", f"{place}/{READY}")
@@ -77,11 +85,43 @@ class DayFolder:
                 self._remove(place)
         return ended
 
-    def _roll_forward(self, place: str) -> None:
+    def _refuse_nothing(self, place: str, tenant: str) -> None:
+        """A root that is not the one meant is more likely than a fleet that is gone."""
+        head = self._tables[0]
+        had, found = ([t for t, _ in self._tenants(at) if tenant in ("", t)] for at in (self._day(place, head), f"{place}/{head}"))
+        if not had or found:
+            return
+        self._remove(place)
+        whose = f" of tenant {tenant}" if tenant else ""
+        raise OptionError(
+            f"out = {self.base}: no cursor{whose} was read, and {self._day(place, head).rpartition('/')[2]} has some, which would be gone; "
+            "it stays as it is. What to do: check --root and the chroot of --zookeeper. If there is really none any more, "
+            + ("archive without --tenant" if tenant else "remove the day's folders first")
+        )
+
+    def _carry_over(self, place: str, tenant: str) -> None:
+        for table in self._tables:
+            for other, folder in self._tenants(self._day(place, table)):
+                if other != tenant:
+                    kept = f"{place}/{table}/{folder.rpartition('/')[2]}"
+                    self._fs.create_dir(kept, recursive=True)
+                    fs.copy_files(folder, kept, source_filesystem=self._fs, destination_filesystem=self._fs)
+                    self._say(f"copied to {kept}")
+
+    def _tenants(self, table: str) -> list[tuple[str, str]]:
+        """(tenant, its folder) of one day's table. Spark writes what is special in a name as %XX, and no folder without rows."""
+        named = ((path.rpartition("/")[2].partition("tenant="), path) for path in self._children(table))
+        return [(unquote(name), path) for (before, key, name), path in named if key and not before]
+
+    def _day(self, place: str, table: str) -> str:
+        """Where a table of the stage belongs."""
         found = _STAGE.fullmatch(place.rpartition("/")[2])
         assert found is not None
+        return f"{self._root}/{table}/day={found[1]}"
+
+    def _roll_forward(self, place: str) -> None:
         for table in self._tables:
-            new, day = f"{place}/{table}", f"{self._root}/{table}/day={found[1]}"
+            new, day = f"{place}/{table}", self._day(place, table)
             if not self._exists(new):
                 continue  # it is in its place already
             if self._exists(day):
