@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cursorkeeper.core import bitmaps
+from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import position_info
@@ -70,8 +71,8 @@ class Sample:
     stats: dict[str, int]
 
 
-def sample(dice: random.Random) -> Sample:
-    """A mark-delete, a few data ledgers with random acks above it, and now and then partly acked batches in holes."""
+def sample(dice: random.Random, *, batch_sizes: Sequence[int] = (1,)) -> Sample:
+    """A mark-delete, a few data ledgers with random acks above it, and now and then partly acked batches in holes, all of it un-acked."""
     own = dice.randrange(1, 500)
     mark_delete = Position(own, dice.randrange(-1, 40))
     acked: dict[int, BitMap] = {}
@@ -83,7 +84,7 @@ def sample(dice: random.Random) -> Sample:
         entries = BitMap(e for e in range(first + (ledger == own), first + size) if dice.random() < dice.choice([0.05, 0.5, 0.95]))
         if dice.random() < 0.2:
             partial = (entries.max() if entries else first) + 1
-            batches[PartialKey(ledger, partial)] = BitMap([0])
+            batches[PartialKey(ledger, partial)] = bitmaps.span(0, dice.choice(batch_sizes) - 1)
         high = max([entries.max() if entries else -1, *(k.entry for k in batches if k.ledger == ledger)])
         if high < first:
             continue
@@ -100,7 +101,7 @@ def sample(dice: random.Random) -> Sample:
 
 def settings_to_try() -> Iterator[PulsarSettings]:
     """Every version with two of the four caps, every cap with two versions: each plan costs Spark more than all of its rows."""
-    few, some, small = (1, 5_253_120, 1_048_575), (12, 5_253_120, 1_048_575), (100, 700, 400)
+    few, some, small = (1, 5_253_120, 1_048_575), (12, 15_000, 400), (100, 700, 400)
     frames = (100, 700, 1_048_575)
     for version, caps in {"4.0": (few, small), "4.2": (some, small), "5.0.0-M1": (some, frames), "5.0": (few, frames)}.items():
         for cap, frame_bytes, znode_bytes in caps:
@@ -112,7 +113,7 @@ def test_the_bounds_hold_what_the_model_says_of_every_state(spark: SparkSession)
     from cursorkeeper_pipeline.transforms.forecast import forecast
 
     dice = random.Random(25985)
-    samples = [sample(dice) for _ in range(400)]
+    samples = [sample(dice, batch_sizes=(1, 100, BATCH_SIZE_MAX)) for _ in range(400)]
     rows = [
         row(key, mark_delete_ledger=one.info.mark_delete.ledger, mark_delete_entry=one.info.mark_delete.entry, **one.stats)
         for key, one in enumerate(samples)
@@ -186,12 +187,37 @@ def test_forecast_of_known_cursors(spark: SparkSession) -> None:
         (2, 4_999_999, 0, 0, 0, True, 0, "none", 0),
         (3, 10_000, 0, 0, 0, True, 0, "none", 0),
         (4, 19_999, 0, 0, 9_998, False, 0, "entryCap", None),
-        (7, 6, 0, 0, 0, True, 1, "batchCap", 0),
+        (7, 6, 0, 0, 6, False, 1, "frame", 0),
     ]
     expect(found, schemas.FORECAST, [dict(zip(names, one, strict=True)) for one in wanted])
     names = ("tenant", "cursors", "cursors_at_risk", "redelivered_at_most", "batches_redelivered", "cursorkeeper_redelivered")
     expect(by_tenant(found), schemas.FORECAST_TENANTS, [
-        dict(zip(names, one, strict=True)) for one in (("t", 3, 1, 4_989_998, 0, 0), ("u", 2, 2, 9_998, 1, 0))])  # fmt: skip
+        dict(zip(names, one, strict=True)) for one in (("t", 3, 1, 4_989_998, 0, 0), ("u", 2, 2, 10_004, 1, 0))])  # fmt: skip
+
+
+def test_large_batches_may_keep_an_entry_from_being_stored(spark: SparkSession) -> None:
+    """All counts are below every cap, and yet nothing of it is stored: how large the sets of batches are, a footer does not say."""
+    from cursorkeeper_pipeline.transforms.estimates import BATCH_BYTES_MAX
+    from cursorkeeper_pipeline.transforms.forecast import forecast
+
+    half = BitMap(range(0, 10_000, 2))
+    info = PositionInfo(Position(5, -1), {5: bitmaps.span(4_000, 7_989)}, {PartialKey(5, entry): half for entry in range(4_000)})
+    kept = what_pulsar_keeps(info, STOCK)
+    assert kept.dropped_count == 3_990 and kept.tried_bytes > 6_000_000
+    largest = PositionInfo(Position(1 << 62, -1), {}, {PartialKey(1 << 62, (1 << 62) + 1): bitmaps.span(0, BATCH_SIZE_MAX - 1)})
+    none = replace(largest, batches={})
+    one = position_info.encoded_bytes(largest, Form.RANGES) - position_info.encoded_bytes(none, Form.RANGES)
+    assert BATCH_BYTES_MAX - 10 < one <= BATCH_BYTES_MAX
+
+    stats = {"data_ledgers": 1, "span_entries": 7_990, "hole_entries": 4_000, "hole_runs": 1}
+    fit = STOCK.frame_bytes_max // BATCH_BYTES_MAX
+    rows = [row(1, **stats, partial_batches=4_000), row(2, **stats, partial_batches=fit), row(3, **stats, partial_batches=fit + 1)]
+    names = ("cursor_key", "redelivered_at_least", "redelivered_at_most", "is_exact", "reason")
+    found = forecast(frame(spark, rows), STOCK)
+    expect(found, schemas.FORECAST, [dict(zip(names, one, strict=True)) for one in (
+        (1, 0, 3_990, False, "frame"), (2, 0, 0, True, "none"), (3, 0, 3_990, False, "frame"))])  # fmt: skip
+    few = forecast(frame(spark, rows), replace(STOCK, batches_max=10))
+    assert {found["is_exact"] for found in few.collect()} == {True}, "more than the cap are not in the entry"
 
 
 def test_ranges_have_a_cap_of_their_own(spark: SparkSession) -> None:

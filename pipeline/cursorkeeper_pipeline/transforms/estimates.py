@@ -8,11 +8,13 @@ runs of holes) and no set, so that
   last, and begins with a hole or with an acked entry, which nobody noted. A footer with more than `RUNS_COUNTED_MAX` holes says 0 runs;
 - bytes follow from these by the wire format of `cursorkeeper.format.pulsar`. Entry ids are taken to be dense.
 
-Invariant: `*_at_least` <= the truth <= `*_at_most` for the entries; batch sets are counted with `BATCH_BYTES` each, which is a guess.
+Invariant: `*_at_least` <= the truth <= `*_at_most` for the entries; batch sets are counted with `BATCH_BYTES` each, which is a guess, and
+properties not at all. Who needs a bound takes the sets at their largest: `at_largest_batches`.
 """
 
 from __future__ import annotations
 
+from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -31,6 +33,8 @@ RANGE_BYTES_MAX = 43
 ENTRY_BYTES = 64
 """Mark-delete and what else an entry has, properties not counted."""
 BATCH_BYTES = 200
+BATCH_BYTES_MAX = BATCH_SIZE_MAX // WORD_ENTRIES * WORD_BYTES_MAX + 25
+"""Of the largest batch's set; 25: its own head, and its position."""
 CONTAINER_SHARE = 1 / 16
 """Above it a roaring container is a bitmap, which zstd shortens to about its entropy; below, an array of two bytes a hole."""
 SNAPSHOT_BYTES, SNAPSHOT_LEDGER_BYTES = 150, 25
@@ -41,6 +45,12 @@ def with_estimates(cursors: DataFrame) -> DataFrame:
     """`cursors` with `acked_entries`, `ranges_*`, `long_array_bytes*`, `ranges_bytes*` and `cursorkeeper_bytes`."""
     added = cursors.withColumn("acked_entries", F.col("span_entries") - F.col("hole_entries")).withColumns(_ranges())
     return added.withColumns(_long_array()).withColumns(_range_bytes()).withColumn("cursorkeeper_bytes", _snapshot())
+
+
+def at_largest_batches(name: str, stored_max: int) -> Column:
+    """`long_array_bytes_at_most` or `ranges_bytes_at_most` with the largest sets there are; at most `stored_max` of them are stored."""
+    batches = F.col("partial_batches")
+    return F.col(name) - batches * BATCH_BYTES + F.least(batches, number(stored_max)) * BATCH_BYTES_MAX
 
 
 def _ranges() -> dict[str, Column]:

@@ -7,9 +7,11 @@ the least and the most that any state with these counts would lose, and an estim
   or with one data ledger; else at most acked - C - 1, and at least one entry for each ledger beyond C + 1. Who knows that no data
   ledger has more than N entries knows that at least acked - C - N are lost.
 - Ranges: the first C (+1) are kept; each that is lost has an entry or more.
-- Where the entry may be larger than a BookKeeper frame, it may be the ranges in the znode that are kept, or nothing.
+- Where the entry may be larger than a BookKeeper frame, it may be the ranges in the znode that are kept, or nothing. A footer knows no
+  sizes of batches, so each set that is stored may be the largest there is. Properties are not counted.
 
-Not in it: acks since the footer was written, and those of Pulsar's own flush window. Batch sets: exact, up to the frame.
+Not in it: acks since the footer was written, and those of Pulsar's own flush window. Batches are counted up to their cap: as if the entry
+fitted its frame.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.transforms.estimates import with_estimates
+from cursorkeeper_pipeline.transforms.estimates import at_largest_batches, with_estimates
 from cursorkeeper_pipeline.transforms.shape import number, readable, shaped
 
 
@@ -101,12 +103,10 @@ def _as_long_array(settings: PulsarSettings, ranges: Bounds, ledger_entries_max:
 
 
 def _may_pass_frame(settings: PulsarSettings) -> Column:
-    if settings.long_array:
-        entry = F.col("long_array_bytes_at_most")
-        if settings.cap_counts_ledger:
-            entry = F.greatest(entry, F.col("ranges_bytes_at_most"))
-    else:
-        entry = F.col("ranges_bytes_at_most")
+    sets = settings.batches_max if settings.batch_index else 0
+    entry = at_largest_batches("long_array_bytes_at_most" if settings.long_array else "ranges_bytes_at_most", sets)
+    if settings.long_array and settings.cap_counts_ledger:
+        entry = F.greatest(entry, at_largest_batches("ranges_bytes_at_most", sets))
     return (F.col("acked_entries") > 0) & (entry + ADD_OVERHEAD_BYTES > settings.frame_bytes_max)
 
 
