@@ -20,6 +20,12 @@ def test_text_and_pickle_mean_the_same() -> None:
     assert Options.parse(options.as_text()) == options == pickle.loads(pickle.dumps(options))
 
 
+def test_a_root_is_the_same_with_a_slash_at_its_end() -> None:
+    options = Options.parse({**GIVEN, "root": "/my/cursors//"})
+    assert options.root == options.settings.root == "/my/cursors" and options == Options.parse({**GIVEN, "root": "/my/cursors"})
+    assert Options.parse({**GIVEN, "readRateMibS": "0.01", "zookeeper": "[::1]:2181,zk2/a/b"}).read_rate_mib_s == 0.01
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -39,6 +45,24 @@ def test_text_and_pickle_mean_the_same() -> None:
         ({"topic": "nonsense"}, "topic"),
         ({"namespace": "t"}, "namespace"),
         ({"since": "2026-01-01"}, "options of the table deltas"),
+        ({"table": "deltas", "since": "20261121", "until": "2026-11-21"}, "is not before until"),
+        ({"table": "deltas", "until": "2026"}, "until = '2026' is no time.*What to do: write ISO 8601"),
+        ({"waitS": "nan"}, "waitS = nan: it must be above 0, and finite"),
+        ({"waitS": "inf"}, "waitS = inf: it must be above 0, and finite"),
+        ({"waitS": "0"}, "above 0"),
+        ({"readRateMibS": "nan"}, "readRateMibS = nan.*What to do"),
+        ({"readRateMibS": "inf"}, "readRateMibS = inf.*What to do"),
+        ({"readRateMibS": "0.001"}, "at least 0.01 MiB/s"),
+        ({"root": "cursors"}, "root = 'cursors'.*must start with /.*What to do"),
+        ({"root": "/a//b"}, "root = '/a//b'.*empty.*What to do"),
+        ({"root": "//"}, "root = '//'.*What to do"),
+        ({"root": "/"}, "below a node of their own"),
+        ({"zookeeper": "zk1:2181,"}, "zookeeper = 'zk1:2181,'.*What to do: write host:port"),
+        ({"zookeeper": "zk1:99999"}, "is not host:port"),
+        ({"zookeeper": "zk1:2181/chroot/"}, "must not end with /"),
+        ({"pulsarZookeeper": "zk1:x"}, "pulsarZookeeper = 'zk1:x'.*What to do: write host:port"),
+        ({"gateway": "gw"}, "gateway = 'gw' is not an address.*host:port"),
+        ({"gateway": "gw:70000"}, "is not an address"),
     ],
 )
 def test_what_is_wrong_is_told(given: dict[str, str], said: str) -> None:

@@ -21,10 +21,7 @@ where its reading ended), and `footer_version` says which footer led to a row.
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import pyarrow as pa
 from cursorkeeper.cli import reading
@@ -42,7 +39,7 @@ from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where
 from cursorkeeper_pipeline.source.away import AwayCount, is_away
 from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buckets
-from cursorkeeper_pipeline.source.options import Mode, OptionError, Options
+from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in, is_tombstone
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
@@ -56,59 +53,12 @@ CHUNK_RECORDS = 1024
 KEEP = "look closer with `cursorkeeper verify`; mode permissive makes it a row"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """`since <= time < until`, in microseconds since 1970; None: no bound."""
-
-    since_us: int | None = None
-    until_us: int | None = None
-
-    @classmethod
-    def of(cls, options: Options) -> Window:
-        """Raises OptionError."""
-        since, until = moment_us("since", options.since), moment_us("until", options.until)
-        if since is not None and until is not None and since >= until:
-            raise OptionError(
-                f"since = {options.since!r} is not before until = {options.until!r}: nothing lies between them. "
-                "What to do: exchange them, or leave one out"
-            )
-        return cls(since, until)
-
-    def may_hold(self, created_us: int, ended_us: int | None) -> bool:
-        """Whether a record of a ledger may lie inside. `ended_us` None: it may be being written."""
-        is_later = self.until_us is not None and created_us >= self.until_us
-        is_earlier = self.since_us is not None and ended_us is not None and ended_us < self.since_us
-        return not (is_later or is_earlier)
-
-
-def moment_us(name: str, text: str) -> int | None:
-    """ISO 8601 (UTC if it names no zone) or seconds since 1970. Raises OptionError."""
-    if not text:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            seconds = math.nan
-        else:
-            seconds = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(seconds):
-        raise OptionError(
-            f"{name} = {text!r} is no time. What to do: write ISO 8601 as 2026-11-21T10:00:00Z, or seconds since 1970; "
-            "a record is left out only if its ledger was certainly written outside of since and until"
-        )
-    return round(seconds * 1_000_000)
-
-
 class Deltas:
     """See the module."""
 
     schema = schemas.DELTAS
 
     def plan(self, options: Options) -> Sequence[Part]:
-        Window.of(options)
         with telling(), Systems(options) as systems:
 
             async def work() -> list[BucketsPart]:
@@ -153,7 +103,7 @@ class History:
 
     def __init__(self, ledgers: LedgerStore, reader: Reader, options: Options, found: Found) -> None:
         self._ledgers, self._reader, self._found = ledgers, reader, found
-        self._strict, self._wait_s, self._window = options.mode is Mode.FAILFAST, options.wait_s, Window.of(options)
+        self._strict, self._wait_s, self._window = options.mode is Mode.FAILFAST, options.wait_s, options.window
         self._next: dict[int, int] = {}
         """The entry to go on with, of each ledger that was read from."""
         self._done: set[int] = set()

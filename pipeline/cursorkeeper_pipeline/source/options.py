@@ -7,6 +7,7 @@ passes here can be pickled and means the same in every task.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -14,6 +15,10 @@ from typing import Any
 
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.settings import Settings, SettingsError, load
+from cursorkeeper_clients.zookeeper.paths import check_path
+from cursorkeeper_clients.zookeeper.settings import parse_servers
+
+from cursorkeeper_pipeline.source.window import Window
 
 TABLES = ("cursors", "segments", "holes", "hole_stats", "batch_partials", "deltas", "ledgers", "pulsar_cursors", "checks")
 """In the order of the documentation."""
@@ -21,6 +26,8 @@ FOOTERS_ONLY = ("cursors", "segments")
 """These need no gateway."""
 MIB = 1 << 20
 TASKS_MAX = 10_000
+READ_RATE_MIN_MIB_S = 0.01
+"""Below it one read of a ledger would pause for many minutes, and a task would never end."""
 
 
 class OptionError(ValueError):
@@ -42,7 +49,7 @@ class Options:
     zookeeper: str = ""
     """host:port[,host:port...][/chroot]"""
     root: str = Settings().root
-    """Where in ZooKeeper the footers are."""
+    """Where in ZooKeeper the footers are; without a slash at its end, however it was given."""
     gateway: str = ""
     """host:port of the ledger gateway; tasks are its readers and never fence."""
     gateway_token_file: str = ""
@@ -64,7 +71,7 @@ class Options:
     split_bytes: int = 8 * MIB
     """A cursor with a larger snapshot is read by several tasks."""
     read_rate_mib_s: float = 0.0
-    """Of one task; 0: as fast as it goes. Bookies serve live traffic too."""
+    """Of one task, at least 0.01; 0: as fast as it goes. Bookies serve live traffic too."""
     wait_s: float = 30.0
     """How long a task waits for a system that is away before it fails; for the first connection no longer than 10 s."""
     since: str = ""
@@ -73,6 +80,9 @@ class Options:
     """`deltas`: acks appended before it."""
     pulsar_zookeeper: str = ""
     """`pulsar_cursors`: Pulsar's metadata store; empty: `zookeeper`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", self.root.rstrip("/") or self.root)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -104,17 +114,54 @@ class Options:
             raise OptionError('zookeeper is not given. What to do: .option("zookeeper", "host:port[,host:port...][/chroot]")')
         if not self.gateway and self.table not in FOOTERS_ONLY:
             raise OptionError(f'table {self.table} reads BookKeeper and gateway is not given. What to do: .option("gateway", "host:port")')
-        for name in ("task_bytes", "split_bytes", "wait_s"):
-            if getattr(self, name) <= 0:
-                raise OptionError(f"{_camel(name)} = {getattr(self, name)}: it must be above 0")
-        if not 0 <= self.tasks <= TASKS_MAX:
-            raise OptionError(f"tasks = {self.tasks}: 0 to {TASKS_MAX:,} are allowed")
-        if self.read_rate_mib_s < 0:
-            raise OptionError(f"readRateMibS = {self.read_rate_mib_s}: it must not be negative")
+        self._check_numbers()
+        self._check_places()
         if (self.since or self.until) and self.table != "deltas":
             raise OptionError(f"since and until are options of the table deltas, not of {self.table}")
+        _ = self.window
         _ = self.selection
         _ = self.settings
+
+    def _check_numbers(self) -> None:
+        for name in ("task_bytes", "split_bytes", "wait_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise OptionError(f"{_camel(name)} = {value}: it must be above 0, and finite")
+        if not 0 <= self.tasks <= TASKS_MAX:
+            raise OptionError(f"tasks = {self.tasks}: 0 to {TASKS_MAX:,} are allowed")
+        rate = self.read_rate_mib_s
+        if not math.isfinite(rate) or rate < 0 or 0 < rate < READ_RATE_MIN_MIB_S:
+            raise OptionError(
+                f"readRateMibS = {rate}: it must not be negative, and be finite. "
+                f"What to do: give at least {READ_RATE_MIN_MIB_S} MiB/s, or 0 for as fast as it goes"
+            )
+
+    def _check_places(self) -> None:
+        for name in ("zookeeper", "pulsar_zookeeper"):
+            given = getattr(self, name)
+            try:
+                parse_servers(given or "127.0.0.1")
+            except ValueError as e:
+                raise OptionError(f"{_camel(name)} = {given!r}: {e}. What to do: write host:port[,host:port...][/chroot]") from None
+        host, _, port = self.gateway.rpartition(":")
+        if self.gateway and not (host and port.isdecimal() and 0 < int(port) < 65_536):
+            raise OptionError(f"gateway = {self.gateway!r} is not an address. What to do: write host:port")
+        try:
+            is_root = check_path(self.root) != "/"
+        except ValueError as e:
+            raise OptionError(
+                f"root = {self.root!r}: {e}. What to do: write the path that the daemons have, as /cursorkeeper/cursors"
+            ) from None
+        if not is_root:
+            raise OptionError("root = '/': footers are below a node of their own. What to do: write its path, as /cursorkeeper/cursors")
+
+    @property
+    def window(self) -> Window:
+        """What `since` and `until` say. Raises OptionError."""
+        try:
+            return Window.of(self.since, self.until)
+        except ValueError as e:
+            raise OptionError(str(e)) from None
 
     @property
     def selection(self) -> Selection:
