@@ -28,6 +28,8 @@ from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, 
 from daemon.tests.support.world import Source, acks
 
 RUN = "r"
+SWAP, BROKER_CHECK = "multi", "children"
+"""Operations on Pulsar's ZooKeeper: the change itself, and what is asked right before anything is made."""
 
 
 @dataclass
@@ -52,6 +54,18 @@ class Gate:
         return later
 
 
+def open_gate(port: Any, operation: str) -> Gate:
+    """It only tells that it was reached."""
+    gate = Gate(port, operation)
+    gate.go.set()
+    return gate
+
+
+async def waited_for(claims: Claims) -> None:
+    """Until it has found that somebody else has the claim."""
+    await cast(Gate, claims.zookeeper).reached.wait()
+
+
 @dataclass
 class Attempt:
     """One attempt, on a host of its own, with sessions of its own."""
@@ -63,8 +77,8 @@ class Attempt:
     async def run(self) -> Outcome:
         return await self.one.one(REF)
 
-    async def until_its_swap(self) -> asyncio.Task[Outcome]:
-        """It stands still right before it."""
+    async def until_its_gate(self) -> asyncio.Task[Outcome]:
+        """It stands still there."""
         task, reached = asyncio.create_task(self.run()), asyncio.create_task(self.gate.reached.wait())
         await asyncio.wait({task, reached}, return_when=asyncio.FIRST_COMPLETED)
         reached.cancel()
@@ -98,17 +112,16 @@ class ExportWorld(PulsarWorld):
         await source.durable()
         assert await source.keeper.close() == []
 
-    async def attempt(self, host: str = "here", *, replace: bool = True, wait_s: float = 5.0, stopped: bool = True) -> Attempt:
+    async def attempt(self, host: str = "here", *, replace: bool = True, stopped: bool = True, before: str = SWAP) -> Attempt:
         ports, theirs = await self.ports("reader"), await self.pulsar("writer")
-        gate = Gate(theirs.zookeeper, "multi")
-        gate.go.set()
+        gate = open_gate(theirs.zookeeper, before)
         target = Target(target_settings("4.2", {}), 5_000_000, 1_000_000)
         exporting = Exporting(
             ports, PulsarPorts(cast(Any, gate), theirs.ledgers), self.settings, target, ledger_spec({}), self.bar, None, replace,
             broker_is_stopped=stopped, patience=HASTY,
         )  # fmt: skip
         record = RunRecord(ports.zookeeper, self.folder, RUN)
-        one = OneExport(exporting, await self.claims(ports.zookeeper, host, wait_s), record, Pins(ports.zookeeper, record.path))
+        one = OneExport(exporting, self.claims(ports.zookeeper, host, 5.0), record, Pins(ports.zookeeper, record.path))
         return Attempt(one, cast(FakeZooKeeper, ports.zookeeper), gate)
 
     async def gated(self, **more: Any) -> Attempt:
@@ -116,12 +129,14 @@ class ExportWorld(PulsarWorld):
         made.gate.go.clear()
         return made
 
-    async def claims(self, zookeeper: Any, host: str, wait_s: float) -> Claims:
-        return Claims(zookeeper, folder_of(self.settings.root, "claim"), "test", wait_s, host=host)
+    def claims(self, zookeeper: Any, host: str, wait_s: float) -> Claims:
+        """They ask who has the claim, only if somebody has it, or to give it back."""
+        return Claims(cast(Any, open_gate(zookeeper, "get")), folder_of(self.settings.root, "claim"), "test", wait_s, host=host)
 
-    async def swept(self) -> list[str]:
+    async def swept(self, claims: Claims | None = None) -> list[str]:
         """As a driver does at its end."""
-        return await Leftovers(await self.pulsar("writer"), HASTY).sweep(RUN, await self.claims(await self.zk(), "driver", 0.1))
+        given = claims or self.claims(await self.zk(), "driver", 0.1)
+        return await Leftovers(await self.pulsar("writer"), HASTY).sweep(RUN, given)
 
     async def named(self) -> int:
         """The ledger that Pulsar's cursor names; what is in it can be read."""
@@ -151,14 +166,17 @@ def world() -> ExportWorld:
 # ---- sweeps
 
 
-async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(world: ExportWorld) -> None:
+@pytest.mark.parametrize("has_its_claim", [True, False])
+async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(world: ExportWorld, has_its_claim: bool) -> None:
     """Two drivers of one run: for the first the cursor is well; ours is acked on; the second is replacing it when the first one sweeps."""
     async with within():
         await world.begun(acked_on=False)
         assert (await (await world.attempt("one")).run()).status == "already there"
         await world.acked_on()
         second = await world.gated(host="two")
-        task = await second.until_its_swap()
+        task = await second.until_its_gate()
+        if not has_its_claim:
+            second.ours.expire()
         (ledger,) = await world.made()
         assert "1 ledger(s) of attempts stay" in str(await world.swept())
         second.gate.go.set()
@@ -169,7 +187,7 @@ async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(world: Exp
 async def test_what_a_dead_attempt_made_goes_when_its_znode_has_moved_on(world: ExportWorld) -> None:
     async with within():
         await world.begun()
-        task = await (await world.gated()).until_its_swap()
+        task = await (await world.gated()).until_its_gate()
         task.cancel()
         await asyncio.wait({task})
         (dead,) = await world.made()
@@ -184,7 +202,7 @@ async def test_an_attempt_whose_ledger_was_swept_names_nothing(world: ExportWorl
     async with within():
         await world.begun()
         zombie = await world.gated(host="zombie")
-        task = await zombie.until_its_swap()
+        task = await zombie.until_its_gate()
         (swept,) = await world.made()
         zombie.ours.expire()
         assert (await (await world.attempt()).run()).status == "replaced"
@@ -200,7 +218,7 @@ async def test_an_attempt_whose_ledger_was_swept_names_nothing(world: ExportWorl
 async def test_a_sweep_keeps_off_a_cursor_that_is_claimed(world: ExportWorld) -> None:
     async with within():
         await world.begun()
-        task = await (await world.gated()).until_its_swap()
+        task = await (await world.gated()).until_its_gate()
         task.cancel()
         await asyncio.wait({task})
         assert (await (await world.attempt()).run()).status == "replaced"
@@ -208,6 +226,24 @@ async def test_a_sweep_keeps_off_a_cursor_that_is_claimed(world: ExportWorld) ->
         async with other.one.claims.held(REF.name):
             assert "stay" in (await world.swept())[0] and len(await world.made()) == 2
         assert len(await world.swept()) == 1 and len(await world.made()) == 1
+
+
+async def test_a_sweep_looks_again_when_it_has_the_claim(world: ExportWorld) -> None:
+    """The subscription was deleted meanwhile: whoever makes it anew begins with its versions anew."""
+    async with within():
+        await world.begun()
+        task = await (await world.gated()).until_its_gate()
+        task.cancel()
+        await asyncio.wait({task})
+        (dead,) = await world.made()
+        assert (await (await world.attempt()).run()).status == "replaced"
+        other = await world.attempt("elsewhere")
+        async with other.one.claims.held(REF.name):
+            claims = world.claims(await world.zk(), "driver", 5.0)
+            sweep = asyncio.create_task(world.swept(claims))
+            await waited_for(claims)
+            await world.unsubscribed()
+        assert "stay" in (await sweep)[0] and dead in await world.made()
 
 
 # ---- a run that is decided while an attempt waits or sleeps
@@ -225,12 +261,24 @@ async def test_who_waited_for_a_claim_until_the_run_was_decided_makes_nothing(
         late = await world.attempt("late", replace=replace)
         async with other.one.claims.held(REF.name):
             task = asyncio.create_task(late.run())
-            waiting = f"{folder_of(world.settings.root, 'claim')}/{REF.name.znode}"
-            while not world.zookeeper.tree.stat(waiting):  # noqa: ASYNC110 - it is there at once
-                await asyncio.sleep(0.01)
+            await waited_for(late.one.claims)
             await (await world.record()).decide(decided)
         assert (await task).status == status
         assert await world.znode(REF.path) is None and await world.made() == set() and await world.pins() == []
+
+
+@pytest.mark.parametrize(("decided", "status"), [(State.DONE, LEFT), (State.ABORTED, "failed")])
+async def test_who_slept_until_the_run_was_decided_makes_nothing(world: ExportWorld, decided: State, status: str) -> None:
+    async with within():
+        await world.begun()
+        before, ledgers = await world.znode(REF.path), world.bookkeeper._next_ledger
+        late = await world.gated(before=BROKER_CHECK)
+        task = await late.until_its_gate()
+        await (await world.record()).decide(decided)
+        await late.one.pins.purge()
+        late.gate.go.set()
+        assert (await task).status == status
+        assert (await world.znode(REF.path), world.bookkeeper._next_ledger, await world.pins()) == (before, ledgers, [])
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -240,7 +288,7 @@ async def test_a_late_swap_does_not_bring_a_deleted_subscription_back(world: Exp
         await world.begun()
         await world.remove(REF.path)
         zombie = await world.gated(host="zombie", replace=replace)
-        task = await zombie.until_its_swap()
+        task = await zombie.until_its_gate()
         zombie.ours.expire()
         assert (await (await world.attempt(replace=replace)).run()).status == "exported"
         await world.unsubscribed()
@@ -255,7 +303,7 @@ async def test_a_broker_that_loads_the_topic_between_look_and_swap_is_seen(world
         await world.begun()
         before = await world.znode(REF.path)
         attempt = await world.gated(stopped=False)
-        task = await attempt.until_its_swap()
+        task = await attempt.until_its_gate()
         open_ledger = await world.data_ledger()
         await world.topic(ledgers=((7, 100), (9, 50), (12, 10), (open_ledger, 0)))
         attempt.gate.go.set()
@@ -290,6 +338,19 @@ async def test_what_pulsar_acks_after_the_run_was_at_the_cursor_is_never_replace
         assert refused.status == "refused" and refused.problem is not None
         assert "has changed since this run first looked at it: Pulsar has this cursor and it is not" in refused.problem.message
         assert await world.named() == ledger and len(await world.made()) == acked_on
+
+
+async def test_who_slept_while_another_attempt_pinned_looks_again(world: ExportWorld) -> None:
+    async with within():
+        await world.begun()
+        late = await world.gated(host="zombie", before=BROKER_CHECK)
+        task = await late.until_its_gate()
+        late.ours.expire()
+        await world.in_ledger(state((7, 5)))
+        assert (await (await world.attempt()).run()).status == "replaced"
+        ledgers = world.bookkeeper._next_ledger
+        late.gate.go.set()
+        assert (await task).status == "already there" and world.bookkeeper._next_ledger == ledgers, "it has made none"
 
 
 async def test_a_run_replaces_the_version_that_it_has_seen_first(world: ExportWorld) -> None:

@@ -45,10 +45,12 @@ from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.pins import Pins
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.swapping import CHANGED_SINCE, SWAP_BYTES, WHO, Seen, Swap, look
+from cursorkeeper_pipeline.sinks.swapping import SWAP_BYTES, Seen, Swap, look
 from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
 
 RACES_MAX: Final = 4
+CHANGED_SINCE: Final = "Pulsar's cursor has changed since this run first looked at it"
+WHO: Final = "find out who has acked there; a run with another --id looks anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,6 @@ class OneExport:
             if pin.old_ledger >= 0:
                 left = await Leftovers(self.exporting.pulsar).drop_old(pin.old_ledger, ref)
                 return replace(outcome, notes=(*outcome.notes, *left))
-        if outcome.status == "refused" and not may_replace and outcome.problem is not None and CHANGED_SINCE not in outcome.problem.message:
+        if outcome.status == "refused" and not may_replace and outcome.problem is not None:
             return replace(outcome, problem=Problem(f"{CHANGED_SINCE}: {outcome.problem.message}", WHO, NO))
         return outcome

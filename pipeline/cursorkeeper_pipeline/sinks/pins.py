@@ -55,7 +55,9 @@ class Pins:
 
     async def unpin(self, ref: PulsarCursorRef) -> None:
         """Only after the run was decided. Raises ZooKeeperError."""
-        await self._delete(self._path(ref))
+        path = self._path(ref)
+        for one in (path, path.rpartition("/")[0], self._folder):  # folders that hold others' stay
+            await self._delete(one)
 
     async def purge(self) -> None:
         """Only after the run was decided. Raises ZooKeeperError."""

@@ -34,8 +34,6 @@ RUN_KEY, TOPIC_KEY, SUBSCRIPTION_KEY = "cursorkeeper-export", "cursorkeeper-topi
 VERSION_KEY: Final = "cursorkeeper-replaces"
 SWAP_BYTES: Final = 4_096
 """What the transaction holds beside the znode's value, in a request that ZooKeeper limits as a whole: two paths."""
-CHANGED_SINCE: Final = "Pulsar's cursor has changed since this run first looked at it"
-WHO: Final = "find out who has acked there; a run with another --id looks anew"
 
 
 class Seen(NamedTuple):
@@ -85,12 +83,13 @@ class Swap:
         return PulsarPorts(cast(ZooKeeper, Guarded(pulsar.zookeeper, self)), cast(LedgerStore, Marked(pulsar.ledgers, self)))
 
     async def begin(self) -> None:
-        """Before the first change. Raises CommandError: the run was decided; MigrationError REFUSED: the run has pinned another version."""
+        """Before the first change. Raises CommandError: the run was decided; MigrationError REFUSED: another attempt was quicker, and has
+        pinned another version."""
         if self.pinned is not None:
             return
         pin = await self.pin()
         if pin.version != self.seen.cursor.version:
-            raise MigrationError(Kind.REFUSED, str(self.ref), self.ref.path, CHANGED_SINCE, WHO)
+            raise self.changed()
         self.pinned = pin
 
     async def pin(self) -> Pin:
@@ -106,6 +105,10 @@ class Swap:
                     await self.pins.unpin(self.ref)
             raise
         return pin
+
+    def changed(self) -> MigrationError:
+        """Nothing was done: look again."""
+        return MigrationError(Kind.REFUSED, str(self.ref), self.ref.path, CHANGED, AGAIN)
 
     @property
     def marks(self) -> dict[str, bytes]:
@@ -156,7 +159,7 @@ class Guarded:
     async def _multi(self, op: SetData | Create, version: Version) -> object:
         swap = self._swap
         if version != swap.seen.cursor.version:  # the engine looked after this attempt did, and found another one
-            raise self._changed()
+            raise swap.changed()
         await swap.begin()
         try:
             return (await self._zookeeper.multi([Check(swap.ref.topic_path, swap.seen.topic), op]))[1]
@@ -166,8 +169,5 @@ class Guarded:
             # an earlier try, whose answer was lost, may have been done: as after any other failed compare-and-set, who asked looks
             await self._zookeeper.sync(op.path)
             if await self._zookeeper.exists(op.path) is None:
-                raise self._changed() from e
+                raise swap.changed() from e
             raise zk.BadVersion("the topic's znode changed", path=op.path) from e
-
-    def _changed(self) -> MigrationError:
-        return MigrationError(Kind.REFUSED, str(self._swap.ref), self._swap.ref.path, CHANGED, AGAIN)
