@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
-from cursorkeeper.cli.output import console
+from cursorkeeper.cli.output import console, printable
 
 from cursorkeeper_pipeline.source.options import OptionError, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from rich.table import Table
 
 CLEAN, FINDINGS, FAILED = 0, 1, 2
 """Exit codes: nothing to say, something was found, the job could not do its work."""
@@ -110,10 +109,10 @@ class Reporter:
             sys.stdout.write(line.decode() + "\n")
         self.text(name or f"{self.job}.json", msgspec.json.format(line, indent=2).decode() + "\n")
 
-    def say(self, line: str | Table) -> None:
-        """For people; not said with --json."""
+    def say(self, line: str) -> None:
+        """For people; not said with --json. Names come from outside, and may hold anything: what a terminal would obey is spelled out."""
         if not self.as_json:
-            console().print(line)
+            console().print(printable(line))
 
     @property
     def _base(self) -> str:
