@@ -181,10 +181,10 @@ class MigrationWorld:
     def record(self, run: str = RUN, kind: str = "import") -> RunRecord:
         return RunRecord(self.ports.zookeeper, folder_of(self.settings.root, kind), run)
 
-    async def imported(self, ref: PulsarCursorRef, between: Between | None = None, host: str = "", **more: Any) -> Outcome:
+    async def imported(self, ref: PulsarCursorRef, between: Between | None = None, host: str = "", run: str = RUN, **more: Any) -> Outcome:
         """An attempt of its own, with sessions of its own, on a host of its own if one is named."""
         settings = structs.replace(self.settings, name=host) if host else self.settings
-        work = ImportWork(Places(settings, self.pulsar, between), RUN, **{"claim_wait_s": 30.0, **more})
+        work = ImportWork(Places(settings, self.pulsar, between), run, **{"claim_wait_s": 30.0, **more})
         async with work.opened("test") as one:
             return await one(ref)
 

@@ -14,7 +14,7 @@ from cursorkeeper_pipeline.sinks.comparing import Comparing
 from cursorkeeper_pipeline.sinks.record import State
 from cursorkeeper_pipeline.sinks.tasks import LEFT
 
-from pipeline.tests.migration_world import LAST, StopsAt, dies, lost_its_session, migration_world, ref_of, state
+from pipeline.tests.migration_world import LAST, RUN, StopsAt, dies, lost_its_session, migration_world, ref_of, state
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 STEPS_MAX = 40
@@ -118,7 +118,8 @@ async def test_a_claim_that_is_never_let_go_is_given_up_with_its_holder(stack: S
 @pytest.mark.parametrize("refresh", [False, True])
 async def test_a_live_or_newer_cursor_is_never_overwritten(stack: Standalone, root: str, refresh: bool) -> None:
     async with migration_world(stack, root) as world:
-        await world.begun()
+        for run in (RUN, "another"):
+            await world.begun(run)
         live, newer, moved_on = refs = await world.cursors(range(3))
         for ref in refs:
             assert (await world.imported(ref)).ok
@@ -128,7 +129,9 @@ async def test_a_live_or_newer_cursor_is_never_overwritten(stack: Standalone, ro
         for ref in refs:
             await world.cursor(ref, state(20), "closed")
         before = [await world.footer(ref) for ref in refs]
-        outcomes = [await world.imported(ref, refresh=refresh) for ref in refs]
+        again = [await world.imported(ref, refresh=refresh) for ref in refs]
+        assert [o.status for o in again] == ["refused", "refused", "imported before"]
+        outcomes = [await world.imported(ref, refresh=refresh, run="another") for ref in refs]
         assert [o.status for o in outcomes] == ["refused", "refused", "refreshed" if refresh else "refused"]
         assert [await world.footer(ref) for ref in refs[:2]] == before[:2]
         assert await source.keeper.close() == [], "it was never deposed"

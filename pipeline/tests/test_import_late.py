@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from cursorkeeper.cli.cursor_making import footer_of
 from cursorkeeper.cli.import_listener import ImportListener
 from cursorkeeper.cli.import_pulsar import Importing
 from cursorkeeper.cli.migrating import Outcome
-from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.cli.pulsar_source import PulsarSource
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
+from cursorkeeper.core.positions import Position
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import HALF_MADE, Comparing
-from cursorkeeper_pipeline.sinks.importing import OneImport, is_nobodys, named
+from cursorkeeper_pipeline.sinks.importing import OneImport, is_nobodys, is_of_run, named
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
 from msgspec import structs
 
@@ -179,3 +182,83 @@ async def test_what_an_import_has_open_is_not_the_same_whatever_it_holds() -> No
         assert (await Comparing(await late.world.ports(), await late.world.pulsar(), HASTY).one(REF)).status == "same"
         await late.deleted()
     assert compared >= 3
+
+
+# ---- a run that goes on
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+async def test_what_a_run_has_imported_stays_done_though_pulsar_moves_on(refresh: bool) -> None:
+    """A rehearsal beside live brokers whose driver dies, and that is continued: it ends."""
+    late = Late(refresh)
+    await late.begun()
+    await late.begun("another")
+    await late.world.in_ledger(state((7, 3)), closed=False)
+    assert (await late.imported()).status == "imported"
+    before = await late.footer()
+    await late.world.in_ledger(state((7, 60)), closed=False)
+    for dry_run in (True, False):
+        outcome = await late.imported(dry_run=dry_run)
+        assert (outcome.status, outcome.ok) == ("imported before", True)
+        assert "Pulsar's has moved on since this run imported it: " in outcome.notes[-1] and "missing" in outcome.notes[-1]
+    assert await late.footer() == before
+    assert (await late.imported(run="another")).status == ("refreshed" if refresh else "refused")
+    assert (await late.imported()).status == ("already there" if refresh else "imported before")
+
+
+async def test_what_its_run_has_imported_while_an_attempt_waited_for_the_claim_is_done() -> None:
+    late = Late(refresh=True)
+    await late.begun()
+    await late.world.in_ledger(state((7, 3)))
+    quicker, waits = StopsAt(1, kinds=frozenset({"append"})), StopsAt(3, kinds=frozenset({"get"}))  # record, footer, claim
+    running = []
+    for host, at in (("elsewhere", quicker), ("here", waits)):
+        running.append(asyncio.create_task(late.imported(host=host, at=at)))
+        async with asyncio.timeout(5):
+            await at.reached.wait()
+    quicker.go.set()
+    assert (await running[0]).status == "imported"
+    await late.world.in_ledger(state((7, 60)))
+    waits.go.set()
+    assert (await running[1]).status == "imported before"
+
+
+async def test_what_somebody_had_open_since_is_not_of_the_run() -> None:
+    late = Late(refresh=True)
+    await late.begun()
+    await late.world.in_ledger(state())
+    assert (await late.imported()).ok
+    await late.world.close(await late.world.source(REF.name))
+    await late.world.in_ledger(state((7, 60)))
+    assert (await late.imported()).status == "refused"
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+async def test_what_was_found_wrong_when_it_was_read_back_does_not_count_later(refresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(refresh)
+    await late.begun()
+    await late.world.in_ledger(state())
+    with monkeypatch.context() as patch:
+        parts = PulsarSource.parts
+        patch.setattr(PulsarSource, "parts", lambda self: islice(parts(self), 1))
+        outcome = await late.imported()
+        assert outcome.status == "failed" and outcome.problem is not None and "is not what was read" in outcome.problem.message
+    outcome = await late.imported()
+    assert (outcome.status, outcome.ok) == (("refreshed", True) if refresh else ("refused", False))
+
+
+def test_whose_a_closed_footer_is() -> None:
+    def footer(writer: str, how: FooterState = FooterState.CLOSED) -> Footer:
+        return Footer("t", "s", how, 1, writer, 1, 1, Position(0, -1), EmptyBase(Position(0, -1)))
+
+    for writer, its in [
+        ("here+r-1/7/import-pulsar/ab", True),
+        ("a+b+r-1/7/import-pulsar/ab", True),
+        ("here+r-12/7/import-pulsar/ab", False),
+        ("here+xr-1/7/import-pulsar/ab", False),
+        ("r-1/7/import-pulsar/ab", False),  # the command's, on a host of that name
+        ("here+r-1/7/import/ab", False),
+        ("here+r-1/7/ab", False),  # a daemon with a strange name
+    ]:
+        assert is_of_run(footer(writer), "r-1") is its, writer
+    assert not is_of_run(footer("here+r-1/7/import-pulsar/ab", FooterState.OPEN), "r-1")

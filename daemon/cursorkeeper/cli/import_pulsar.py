@@ -55,13 +55,19 @@ class Plan(StrEnum):
     REPLACE = "replaced"
     REFRESH = "refreshed"  # an import made it and nobody has opened it since: nobody has acked in it
     KEEP = "already there"
+    PAST = "imported before"  # by this very run, see `Importing.made_here`; Pulsar has moved on since
+
+
+NOTHING = (Plan.KEEP, Plan.PAST)
+"""Is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Importing:
     """One run's settings; `one` does one cursor. `refresh`: a closed cursor that differs is made anew if nobody has had it open since an
     import made it. `is_left_over`: whether whoever made an open footer is gone, where that is known better than `is_left_over` does.
-    `may_begin`: asked once the footer was seen, and raises where nothing is to be begun any more."""
+    `may_begin`: asked once the footer was seen, and raises where nothing is to be begun any more. `made_here`: whether this run made a
+    closed footer and found it well, where a run is known: then it is done, though a live Pulsar moves on."""
 
     ports: Ports
     pulsar: PulsarPorts
@@ -75,6 +81,7 @@ class Importing:
     refresh: bool = False
     is_left_over: Callable[[Footer], bool] | None = None
     may_begin: Callable[[], Awaitable[None]] | None = None
+    made_here: Callable[[Footer], Awaitable[bool]] | None = None
 
     async def one(self, ref: PulsarCursorRef) -> Outcome:
         """Never raises for what is wrong with one cursor."""
@@ -98,13 +105,14 @@ class Importing:
         numbers |= numbers_of(cursor)
         state = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(1, 0), cursor_properties=cursor.cursor_properties)
         self._check_batches(cursor)
-        plan, seen = await self._plan(name, footer, state), mark_of(footer)
+        (plan, differs), seen = await self._plan(name, footer, state), mark_of(footer)
         numbers["epoch"] = seen.epoch
-        if not self.dry_run and plan is not Plan.KEEP:
+        if not self.dry_run and plan not in NOTHING:
             numbers["epoch"] = await self._make(cursor, state, plan, seen)
         numbers["seconds"] = round(time.monotonic() - began_s, 3)
-        status = f"would be {plan}" if self.dry_run and plan is not Plan.KEEP else str(plan)
-        return Outcome(str(ref), status, True, text_of(cursor, numbers), cursor.warnings, numbers)
+        status = f"would be {plan}" if self.dry_run and plan not in NOTHING else str(plan)
+        moved_on = (f"Pulsar's has moved on since this run imported it: {differs}",) if plan is Plan.PAST else ()
+        return Outcome(str(ref), status, True, text_of(cursor, numbers), (*cursor.warnings, *moved_on), numbers)
 
     async def _footer(self, name: CursorName) -> Footer | None:
         """Waits for ZooKeeper as long as for Pulsar's. Raises CommandError, DamageError, MigrationError."""
@@ -131,15 +139,16 @@ class Importing:
             message = f"{len(cursor.state.batches):,} partly acked batches would be lost: our settings keep no batch indexes"
             raise MigrationError(Kind.REFUSED, str(cursor.ref), "", message, "set batch_index_acknowledge_enable = true")
 
-    async def _plan(self, name: CursorName, footer: Footer | None, state: AckState) -> Plan:
-        """What is to be done with the footer that was seen, and with no other one. Raises Exists; Raced: it is another one by now."""
+    async def _plan(self, name: CursorName, footer: Footer | None, state: AckState) -> tuple[Plan, str]:
+        """What is to be done with the footer that was seen, and with no other one; how ours differs, if it was read. Raises Exists;
+        Raced: it is another one by now."""
         if footer is None or footer.state is FooterState.DELETED:
-            return Plan.MAKE
+            return Plan.MAKE, ""
         if self._is_left_over(footer):
-            return Plan.REDO
+            return Plan.REDO, ""
         if footer.state is FooterState.OPEN:
             if self.replace:
-                return Plan.REPLACE
+                return Plan.REPLACE, ""
             raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
         now = footer
         try:
@@ -148,13 +157,15 @@ class Importing:
         except FORESEEN as e:
             differs = f"it cannot be read: {e}"
         if not differs:
-            return Plan.KEEP
+            return Plan.KEEP, ""
         if mark_of(now) != mark_of(footer):
             raise raced(now)
         if self.replace:
-            return Plan.REPLACE
+            return Plan.REPLACE, differs
+        if self.made_here is not None and await self.made_here(footer):
+            return Plan.PAST, differs
         if self.refresh and is_made_by(footer, KIND):
-            return Plan.REFRESH
+            return Plan.REFRESH, differs
         raise Exists(f"it exists (epoch {footer.epoch}, closed) and is not as Pulsar's is: {differs}", REPLACE, NO)
 
     async def _make(self, cursor: PulsarCursor, state: AckState, plan: Plan, seen: Mark) -> int:
@@ -178,7 +189,7 @@ class Importing:
             message = f"it was made, and opened before it was read back ({who}): {wrong}"
             raise Raced(message, "its source acks here already: that is as it should be; else " + REPLACE, NO)
         if wrong:
-            raise CommandError(f"what was made is not what was read: {wrong}", "keep both and report this", NO)
+            raise Unlike(f"what was made is not what was read: {wrong}", "keep both and report this", NO)
         return done.epoch
 
     async def _read(self, name: CursorName) -> tuple[Footer, AckState]:
@@ -193,6 +204,10 @@ class Exists(CommandError):
 
 class Raced(Exists):
     """It is there since a moment ago: somebody else was quicker."""
+
+
+class Unlike(CommandError):
+    """What was made and closed is not what was read."""
 
 
 def raced(footer: Footer) -> Raced:

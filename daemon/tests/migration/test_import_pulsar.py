@@ -252,7 +252,7 @@ async def test_what_is_decided_late_touches_nothing_that_came_since(
             await _is_deleted(world)
     decide = Importing._plan
 
-    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> Plan:
+    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> tuple[Plan, str]:
         decided = await decide(self, name, footer, ours)
         monkeypatch.undo()
         await imported(world, refresh=True)
@@ -283,7 +283,7 @@ async def test_a_state_that_was_read_before_another_import_changes_nothing(
     await world.in_znode(state((7, 20)))
     decide = Importing._plan
 
-    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> Plan:
+    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> tuple[Plan, str]:
         monkeypatch.undo()
         await world.in_znode(state((7, 60)))
         assert (await imported(world, refresh=True)).status == "refreshed"
@@ -517,7 +517,7 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld, monkeypatch: pyt
     other = f"{NATIVE.identity}9/{KIND}"
     look = Importing._plan
 
-    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> Plan:
+    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> tuple[Plan, str]:
         plan = await look(self, name, footer, ours)
         keeper = await world.keeper(other)
         await Making(keeper, self.ports, PulsarSource(await read_cursor(self.pulsar, REF)), world.bar, 20.0).run(replace=False)

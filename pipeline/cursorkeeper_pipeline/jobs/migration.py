@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 from cursorkeeper.cli import connect, migrating
 from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.import_pulsar import Plan
 from cursorkeeper.cli.output import printable
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
@@ -100,6 +101,9 @@ class Run:
             if left := by_status.get(LEFT, 0):
                 said = f"another driver has finished this run: {left:,} cursor(s) were left to it; what came since needs a new --id"
                 notes = [*notes, said]
+        if past := sum(n for (status, _), n in found.items() if status == Plan.PAST):
+            said = f"Pulsar has moved on in {past:,} cursor(s) since this run imported them: for what came since, --refresh and a new --id"
+            notes = [*notes, said]
         self._report(out, outcomes, found, record, notes, time.monotonic() - began_s)
         outcomes.unpersist()
         return CLEAN if well else FINDINGS

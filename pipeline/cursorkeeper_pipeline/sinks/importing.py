@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cursorkeeper.cli.cursor_making import footer_of, is_left_over, is_made_by
-from cursorkeeper.cli.import_pulsar import KIND, Exists, Importing, Raced
+from cursorkeeper.cli.import_pulsar import KIND, Exists, Importing, Raced, Unlike
 from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.footer import Footer, FooterState
@@ -69,11 +69,13 @@ class OneImport:
         """Never raises for what is wrong with one cursor."""
         numbers = dict[str, Any]()
         try:
-            if self.importing.dry_run:
-                return await self.importing.attempt(ref, numbers)
-            return await self._one(ref, numbers)
+            return await (self._look(ref, numbers) if self.importing.dry_run else self._one(ref, numbers))
         except RunDone:
             return Outcome(str(ref), LEFT, ok=True)
+        except Unlike as e:
+            with suppress(*FORESEEN):
+                await self.importing.patience.repeat(str(ref), lambda: self.record.doubt(ref.name))
+            return failed(str(ref), e, numbers=numbers)
         except Exists as e:
             return failed(str(ref), e, status="refused", numbers=numbers)
         except FORESEEN as e:
@@ -93,11 +95,14 @@ class OneImport:
         """Most of a second run: only looked at, so nobody need be kept away. None: there is something to do."""
         if not await self._is_closed(ref.name):
             return None
-        looked = await replace(self.importing, dry_run=True).attempt(ref, numbers)
+        looked = await self._look(ref, numbers)
         return None if looked.status.startswith("would be") else looked
 
+    async def _look(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
+        return await replace(self.importing, dry_run=True, made_here=self._made_here).attempt(ref, numbers)
+
     async def _claimed(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
-        engine = replace(self.importing, may_begin=lambda: self._may_begin(ref))
+        engine = replace(self.importing, may_begin=lambda: self._may_begin(ref), made_here=self._made_here)
         async with self.claims.held(ref.name):
             return await engine.attempt(ref, numbers)
 
@@ -105,6 +110,13 @@ class OneImport:
         """Asked when the claim is held and the footer was seen: who finds the run open then claims a footer of before its end, or none.
         Raises RunDone, CommandError, MigrationError."""
         await self.importing.patience.repeat(str(ref), lambda: self.record.check_open(sync=True))
+
+    async def _made_here(self, footer: Footer) -> bool:
+        """Closed by this run, and not found wrong when it was read back. Raises MigrationError."""
+        name = CursorName(footer.topic, footer.subscription)
+        if not is_of_run(footer, self.record.id):
+            return False
+        return not await self.importing.patience.repeat(name.display, lambda: self.record.is_doubted(name))
 
     async def _is_closed(self, name: CursorName) -> bool:
         footer = await footer_of(self.importing.ports, name)
@@ -114,6 +126,12 @@ class OneImport:
 def named(settings: Settings, run: str) -> Settings:
     """So that footers tell which run made them: host+run/pid/import-pulsar/nonce."""
     return structs.replace(settings, name=f"{settings.name or socket.gethostname()}{MARK}{run}")
+
+
+def is_of_run(footer: Footer, run: str) -> bool:
+    """Whether it is closed and an import of this run was the last to have it open: nobody has acked in it since."""
+    host = footer.writer.rsplit("/", 3)[0]
+    return footer.state is FooterState.CLOSED and is_made_by(footer, KIND) and host.rpartition(MARK)[1:] == (MARK, run)
 
 
 def is_nobodys(footer: Footer, settings: Settings) -> bool:

@@ -11,11 +11,13 @@ import hashlib
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
+from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 
@@ -133,6 +135,20 @@ class RunRecord:
         if found[0].state is not State.OPEN:
             kind = RunDone if found[0].state is State.DONE else CommandError
             raise kind(f"run {self.id} is {found[0].state}: nothing more is begun", "this attempt is late; it has done no harm", NO)
+
+    async def doubt(self, name: CursorName) -> None:
+        """What this run made of a cursor was not what it had read: kept, for whoever continues the run. Raises ZooKeeperError."""
+        path = self._doubt(name)
+        await self._zk.ensure_path(path.rpartition("/")[0])
+        with suppress(zk.NodeExists):
+            await self._zk.create(path, b"")
+
+    async def is_doubted(self, name: CursorName) -> bool:
+        """Whether that was said of it. Raises ZooKeeperError."""
+        return await self._zk.exists(self._doubt(name)) is not None
+
+    def _doubt(self, name: CursorName) -> str:
+        return f"{self.path}/doubts/{name.znode}"
 
     async def _look(self) -> tuple[Record, int] | None:
         try:
