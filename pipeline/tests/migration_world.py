@@ -7,6 +7,7 @@ has.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -241,6 +242,11 @@ async def migration_world(stack: Standalone, root: str, **changes: Any) -> Async
         finally:
             for keeper in world.keepers:
                 keeper.abandon()
+
+
+def newest_report(folder: Path) -> Any:
+    """Of a job that writes to this folder: each kind of run has a file of its own."""
+    return json.loads(max(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns).read_text())
 
 
 # ---- what stands between an attempt and its systems

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from pyspark.cloudpickle import register_pickle_by_value
 
 from pipeline.tests import migration_world as module
-from pipeline.tests.migration_world import Exits, MigrationWorld, migration_world
+from pipeline.tests.migration_world import Exits, MigrationWorld, migration_world, newest_report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +33,7 @@ async def run(
     done = await asyncio.to_thread(export.before, source, given, reporter)
     if done is None:
         done = await asyncio.to_thread(export.run, spark, source, given, reporter, between)
-    report: dict[str, Any] = json.loads((folder / "export.json").read_text())
+    report: dict[str, Any] = newest_report(folder)
     assert done == code, report
     return report
 

@@ -22,7 +22,7 @@ from cursorkeeper_pipeline.sinks.tasks import LEFT
 from pyspark.cloudpickle import register_pickle_by_value
 
 from pipeline.tests import migration_world as module
-from pipeline.tests.migration_world import LAST, Exits, MigrationWorld, migration_world, ref_of, state
+from pipeline.tests.migration_world import LAST, Exits, MigrationWorld, migration_world, newest_report, ref_of, state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,12 +51,12 @@ class Job:
         done = await asyncio.to_thread(import_.before, source, given, reporter)
         if done is None:
             done = await asyncio.to_thread(import_.run, self.spark, source, given, reporter, between)
-        report: dict[str, Any] = json.loads((self.folder / "import.json").read_text())
+        report: dict[str, Any] = newest_report(self.folder)
         assert done == code, report
         return report
 
-    def rows(self) -> list[dict[str, Any]]:
-        return [row.asDict() for row in self.spark.read.parquet(str(self.folder / "cursors")).collect()]
+    def rows(self, table: str = "cursors") -> list[dict[str, Any]]:
+        return [row.asDict() for row in self.spark.read.parquet(str(self.folder / table)).collect()]
 
 
 async def test_a_fleet_comes_over_is_compared_and_costs_nothing_again(
@@ -76,9 +76,11 @@ async def test_a_fleet_comes_over_is_compared_and_costs_nothing_again(
         assert len({row["attempt"] for row in rows}) == 3
         await world.are_whole(refs)
         same = await job.run(verify=True)
-        assert same["statuses"] == {"same": 12} and sum(row["missing_entries"] + row["extra_entries"] for row in job.rows()) == 0
+        compared = job.rows("cursors-verify")
+        assert same["statuses"] == {"same": 12} and sum(row["missing_entries"] + row["extra_entries"] for row in compared) == 0
         again = await job.run()
         assert again["before"] and again["run"]["id"] == first["run"]["id"] and again["statuses"] == {"imported": 12}
+        assert json.loads((tmp_path / "import.json").read_text()) == first and {row["status"] for row in job.rows()} == {"imported"}
         other = await job.run(id="another")
         assert other["statuses"] == {"already there": 12} and other["run"]["id"] == "another"
 

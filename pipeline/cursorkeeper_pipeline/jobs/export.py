@@ -22,7 +22,7 @@ from cursorkeeper.settings import Settings
 
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.import_ import comparison
-from cursorkeeper_pipeline.jobs.migration import Run, on_driver, places_of
+from cursorkeeper_pipeline.jobs.migration import DRY_RUN, Run, check_jobs, on_driver, places_of
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.exporting import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.leftovers import SWEEP_WAIT_S, Leftovers
@@ -57,6 +57,9 @@ class Arguments:
     pulsar_broker_conf: Path | None = arg(None, "Pulsar's broker.conf: ZooKeeper, password, quorums, limits.", metavar="FILE")
     settings: Settings | None = None
 
+    def __post_init__(self) -> None:
+        check_jobs(self.jobs)
+
 
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
     """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises CommandError."""
@@ -81,7 +84,7 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
     return Run(
         "export", source.selection, places, about(arguments, places, rules), of_ours,
         lambda id: ExportWork(places, id, limits, spec, rules, arguments.jobs, arguments.claim_wait_s),
-        arguments.id, recorded=not arguments.dry_run, tasks=source.tasks,
+        arguments.id, variant=DRY_RUN if arguments.dry_run else "", tasks=source.tasks,
         after=lambda name, _outcomes: swept(places, name), decided=lambda name: decided(places, name),
     )  # fmt: skip
 

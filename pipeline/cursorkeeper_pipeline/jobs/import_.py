@@ -19,7 +19,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selecti
 from cursorkeeper.settings import Settings
 
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
-from cursorkeeper_pipeline.jobs.migration import Run, places_of
+from cursorkeeper_pipeline.jobs.migration import DRY_RUN, VERIFY, Run, check_jobs, places_of
 from cursorkeeper_pipeline.sinks.claims import WAIT_S
 from cursorkeeper_pipeline.sinks.comparing import CompareWork
 from cursorkeeper_pipeline.sinks.importing import ImportWork
@@ -49,6 +49,9 @@ class Arguments:
     pulsar_broker_conf: Path | None = arg(None, "Pulsar's broker.conf: its ZooKeeper and password.", metavar="FILE")
     settings: Settings | None = None
 
+    def __post_init__(self) -> None:
+        check_jobs(self.jobs)
+
 
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
     """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises CommandError."""
@@ -70,7 +73,7 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
     return Run(
         "import", source.selection, places, about(arguments, places), of_pulsar, lambda id: ImportWork(
             places, id, arguments.jobs, arguments.dry_run, arguments.refresh, arguments.roll_back_unreadable, arguments.claim_wait_s,
-        ), arguments.id, recorded=not arguments.dry_run, tasks=source.tasks,
+        ), arguments.id, variant=DRY_RUN if arguments.dry_run else "", tasks=source.tasks,
     )  # fmt: skip
 
 
@@ -84,7 +87,7 @@ def about(arguments: Arguments, places: Places) -> dict[str, str]:
 def comparison(source: Options, places: Places, jobs: int, kind: str) -> Run:
     """Of every cursor that either side has."""
     work = CompareWork(places, jobs)
-    return Run(kind, source.selection, places, {}, of_both, lambda _id: work, recorded=False, tasks=source.tasks)
+    return Run(kind, source.selection, places, {}, of_both, lambda _id: work, variant=VERIFY, tasks=source.tasks)
 
 
 def of_pulsar(

@@ -2,6 +2,9 @@
 
 Order, and why: the record is begun before the first task (tasks ask it), the outcomes are written before the record is decided (a driver
 that dies between the two leaves an OPEN run that a second one finishes by comparing), and a DONE run returns before anything is listed.
+
+The results of a run that writes, JOB.json and the table `cursors`, are only replaced by another one that writes: what else is asked, in the
+same folder, has names of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+VERIFY: Final = "verify"
+DRY_RUN: Final = "dry-run"
 TROUBLES_MAX: Final = 100
 """Cursors that the report names; all of them are in the table."""
 Listing = Callable[[Ports, PulsarPorts, Selection, Callable[[SkippedPath], None]], AsyncIterator[PulsarCursorRef]]
@@ -40,7 +45,8 @@ Listing = Callable[[Ports, PulsarPorts, Selection, Callable[[SkippedPath], None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a job. `about`: what makes it this run; `recorded`: it writes, so it has a record; `work` is made with its id;
+    """One run of a job. `about`: what makes it this run; `variant`: what it is instead of one that writes and has a record (VERIFY,
+    DRY_RUN); `work` is made with its id;
     `after`: what the driver does with the outcomes before the run is decided; notes for the report;
     `decided`: what it does once the run is DONE or ABORTED."""
 
@@ -51,7 +57,7 @@ class Run:
     listing: Listing
     work: Callable[[str], Work]
     id: str = ""
-    recorded: bool = True
+    variant: str = ""
     tasks: int = 0
     after: Callable[[str, DataFrame], list[str]] | None = None
     decided: Callable[[str], None] | None = None
@@ -61,6 +67,20 @@ class Run:
     def name(self) -> str:
         """The run's id. Raises CommandError."""
         return checked_id(self.id) if self.id else id_of(self.kind, {**self.about, "selection": str(self.selection)})
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it writes."""
+        return not self.variant
+
+    @property
+    def table(self) -> str:
+        """Of its outcomes, in the folder of its results."""
+        return f"cursors-{self.variant}" if self.variant else "cursors"
+
+    def report(self, about: str = "") -> str:
+        """The file of its report, or of what is said `about` an earlier one."""
+        return "-".join(word for word in (self.kind, self.variant, about) if word) + ".json"
 
     def before(self, out: Reporter) -> int | None:
         """What needs no Spark: a run that is DONE has nothing to do. Raises CommandError."""
@@ -73,7 +93,7 @@ class Run:
         """OPEN -> ABORTED: no task begins a cursor any more. Raises CommandError."""
         record = on_driver(self._with_record(lambda found: found.decide(State.ABORTED)))
         self._after_decision(record)
-        out.json({"run": as_json(record), "selection": str(self.selection)})
+        out.json({"run": as_json(record), "selection": str(self.selection)}, name=self.report("abort"))
         out.say(f"run {record.id} is {record.state}: what it has done stays as it is")
         return CLEAN if record.state is State.ABORTED else FINDINGS
 
@@ -86,10 +106,11 @@ class Run:
                 return self._done_before(record, out)
         refs = on_driver(self._list())
         if not refs:
-            out.json({"run": as_json(record) if record else None, "selection": str(self.selection), "cursors": 0})
+            nothing = {"run": as_json(record) if record else None, "selection": str(self.selection), "cursors": 0}
+            out.json(nothing, name=self.report())
             out.say(f"{self.selection}: no cursor matches. What to do: check the names, and the chroot of --pulsar-zookeeper")
             return FINDINGS
-        outcomes = settled(self._outcomes(spark, refs), out)
+        outcomes = settled(self._outcomes(spark, refs), out, self.table)
         found = {(row["status"], row["ok"]): row["cursors"] for row in counts(outcomes).collect()}
         well = all(ok for _, ok in found)
         notes = self.after(self.name, outcomes) if self.after is not None and self.recorded else []
@@ -141,7 +162,8 @@ class Run:
             return [ref async for ref in self.listing(ports, theirs, self.selection, self.skipped.append)]
 
     def _done_before(self, record: Record, out: Reporter) -> int:
-        out.json({"run": as_json(record), "selection": str(self.selection), "statuses": record.counts, "before": True})
+        said = {"run": as_json(record), "selection": str(self.selection), "statuses": record.counts, "before": True}
+        out.json(said, name=self.report("again"))
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.decided_ms / 1000))
         out.say(f"run {record.id} is {record.state} since {when} UTC: nothing is left to do. For another run of the same: --id NEW")
         return CLEAN
@@ -163,7 +185,7 @@ class Run:
             "skippedPaths": [path._asdict() for path in self.skipped[:TROUBLES_MAX]], "skipped": len(self.skipped), "notes": notes,
             "problems": [{key: row[key] for key in ("cursor", "status", "problem", "remedy")} for row in named],
             "seconds": round(took_s, 3),
-        })  # fmt: skip
+        }, name=self.report())  # fmt: skip
         for row in named:
             out.say(printable(f"{row['status']:>12}  {row['cursor']}: {row['problem']}. What to do: {row['remedy']}"))
         for note in notes:
@@ -173,9 +195,15 @@ class Run:
         out.say(f"{run}{self.selection}: {total:,} cursor(s): {counted}; {took_s:.1f} s")
 
 
-def settled(outcomes: DataFrame, out: Reporter) -> DataFrame:
+def check_jobs(jobs: int) -> None:
+    """Raises ValueError."""
+    if not 1 <= jobs <= migrating.JOBS_MAX:
+        raise ValueError(f"jobs = {jobs} is not between 1 and {migrating.JOBS_MAX}")
+
+
+def settled(outcomes: DataFrame, out: Reporter, table: str) -> DataFrame:
     """The same, computed once: what follows must not do the work again (it would find it done, and say so)."""
-    place = out.parquet("cursors", outcomes)
+    place = out.parquet(table, outcomes)
     return outcomes.sparkSession.read.parquet(place) if place else outcomes.persist()
 
 
