@@ -89,8 +89,8 @@ CHECKS: Final = _schema(
     cursor_key=_L, cursor=_S, state=_S, epoch=_L, kind=_S, place=_S, message=_S, remedy=_S, ledgers=_L, records=_L, stored_bytes=_L,
     at_least=_B,
 )  # fmt: skip
-"""What the audit reads. One row of kind checked or unchecked for each cursor, tombstones too, with the counts; then one for each finding,
-with zeros. `message` of unchecked: why. A footer that cannot be read has epoch 0 and no state."""
+"""What the audit reads. One row of kind checked or unchecked for each cursor (tombstones too, with the option `deleted`), with the counts;
+then one for each finding, with zeros. `message` of unchecked: why. A footer that cannot be read has epoch 0 and no state."""
 
 TABLES: Final = {
     "cursors": CURSORS, "segments": SEGMENTS, "holes": HOLES, "hole_stats": HOLE_STATS, "batch_partials": BATCH_PARTIALS,

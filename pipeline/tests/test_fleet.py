@@ -1,13 +1,33 @@
-"""Which cursors, in which task: every bucket once, loads about equal, selections as Pulsar's tools understand them."""
+"""Which cursors in which task: every bucket once, loads about equal; selections as Pulsar's tools mean them, the same in all tables."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
+import pytest
+from cursorkeeper.cli.problems import AWAY, CommandError
+from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.format.pulsar import names as pulsar_names
 from cursorkeeper.migration.cluster import Selection
-from cursorkeeper_pipeline.source.fleet import chooses, cursor_key, spread
+from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.ledgers import APPLICATION
+from cursorkeeper.settings import Settings
+from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
+from cursorkeeper_clients.bookkeeper.port import LedgerSpec
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
+from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
+from cursorkeeper_pipeline.source import ledgers, shards
+from cursorkeeper_pipeline.source.cursor_plan import plan_cursors
+from cursorkeeper_pipeline.source.fleet import BucketsPart, NamedPart, buckets_of, chooses, cursor_key, spread
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.pulsar import _refs, plan_spans
 
+from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
+
+ROOT = "/cursorkeeper/cursors"
 NAME = CursorName("persistent://t/ns/topic-partition-3", "sub")
 
 
@@ -41,3 +61,111 @@ def test_selections() -> None:
         Selection.of_topic(NAME.topic, "other"),
     ):  # fmt: skip
         assert not chooses(other, NAME)
+
+
+# ---- plans
+
+
+class World:
+    """ZooKeeper and BookKeeper, as `Systems` gives them to a task."""
+
+    def __init__(self) -> None:
+        self.server, self.bookies = FakeZooKeeperServer(random.Random(1)), FakeBookKeeper(random.Random(1))
+        self.zk = self.server.session()
+
+    async def zookeeper(self) -> FakeZooKeeper:
+        return self.zk
+
+    async def ledgers(self) -> Any:
+        return self.bookies.gateway(role="reader")
+
+    async def footers(self) -> FooterStore:
+        return FooterStore(self.zk, Settings().encode, root=ROOT)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    await made.zk.start()
+    yield made
+    await made.zk.close()
+
+
+def options(**given: str) -> Options:
+    return Options.parse({"table": "deltas", "zookeeper": "z:1", "gateway": "g:1", "waitS": "0.2", **given})
+
+
+async def by_cursor(world: World, chosen: Options) -> list[str]:
+    """As `deltas` and `checks` find them."""
+    found = []
+    for part in await plan_cursors(world.zk, chosen):
+        found += [one.name.topic async for batch in shards.footers_in(world.zk, chosen, buckets_of(part)) for one in batch]
+    return found
+
+
+async def by_footer(world: World, chosen: Options) -> list[str]:
+    """As the others do."""
+    return [one.name.topic async for batch in shards.footers_in(world.zk, chosen) for one in batch]
+
+
+async def by_ledger(world: World, chosen: Options) -> list[str]:
+    found = [row async for batch in ledgers._batches(world, chosen) for row in batch.to_pylist()]  # type: ignore[arg-type]
+    return [row["cursor"].rpartition("|")[0] for row in found]
+
+
+async def by_pulsar(world: World, chosen: Options) -> list[str]:
+    return [ref.topic for part in await plan_spans(world.zk, chosen) async for ref in _refs(world.zk, chosen, part.spans)]
+
+
+TABLES: list[Callable[[World, Options], Any]] = [by_cursor, by_footer, by_ledger, by_pulsar]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
+@pytest.mark.parametrize("alone", ["there", "not there", "deleted"])
+async def test_all_tables_mean_the_same_by_a_named_cursor(world: World, table: Callable[[World, Options], Any], alone: str) -> None:
+    topic = "persistent://t/n/topic"
+    partitions = [f"{topic}-partition-{at}" for at in range(3)]
+    for at, one in enumerate([topic, *partitions, f"{topic}-partition", f"{topic}x"]):
+        if one == topic and alone == "not there":
+            continue
+        is_there = one != topic or alone == "there"
+        name = CursorName(one, "s")
+        await write_footers(world.zk, ROOT, [footer_of(name, state=FooterState.OPEN if is_there else FooterState.DELETED)])
+        if is_there:  # Pulsar keeps no tombstones
+            await world.zk.ensure_path(pulsar_names.cursor_path(one, "s"))
+            custom = {"application": APPLICATION, "cursor": name.znode.encode(), "epoch": b"1", "deployment": b"d"}
+            world.bookies.restore(at + 1, LedgerSpec(), custom, [], closed=True)
+    found = await table(world, options(topic=topic, subscription="s"))
+    assert sorted(found) == ([topic] if alone == "there" else partitions)
+    assert len(await table(world, options(topic=topic))) == 3 + (alone == "there"), "without a subscription both are asked for"
+
+
+async def test_the_plan_of_cursors_holds_every_bucket_and_no_empty_one(world: World) -> None:
+    written = [name_of(at) for at in range(100)]
+    await write_footers(world.zk, ROOT, [footer_of(name) for name in written])
+    parts = await plan_cursors(world.zk, options(tasks="7"))
+    assert len(parts) == 7 and all(isinstance(part, BucketsPart) for part in parts)
+    assert sorted(b for part in parts for b in buckets_of(part) or ()) == sorted({name.bucket for name in written})
+    assert len(await plan_cursors(world.zk, options(), 30)) == 4
+    assert await plan_cursors(world.zk, options(namespace="nobody/here")) == [] == await plan_cursors(world.zk, options(root="/no/root"))
+    assert await plan_cursors(world.zk, options(topic=written[0].topic, subscription=written[0].subscription)) == [NamedPart()]
+
+
+async def test_a_plan_is_patient_for_a_while(world: World) -> None:
+    written = [name_of(at) for at in range(50)]
+    await write_footers(world.zk, ROOT, [footer_of(name) for name in written])
+    world.zk.faults.chance("children", 0.3, UnknownNotDone())
+    (part,) = await plan_cursors(world.zk, options(waitS="5"))
+    assert set(buckets_of(part) or ()) == {name.bucket for name in written}
+    world.zk.faults.chance("children", 1.0, UnknownNotDone())
+    with pytest.raises(CommandError, match=r"ZooKeeper at z:1 did not answer for 0\.2 s") as told:
+        await plan_cursors(world.zk, options())
+    assert told.value.problem.exit_code == AWAY
+
+
+async def test_a_plan_sees_what_was_committed_before_it_began(world: World) -> None:
+    behind = world.server.session()
+    await behind.start()
+    behind.lag()
+    await write_footers(world.zk, ROOT, [footer_of(name_of(1))])
+    assert len(await plan_cursors(behind, options())) == 1

@@ -15,8 +15,8 @@ from cursorkeeper.format import footer as codec
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
-from cursorkeeper_pipeline.source.fleet import BucketsPart
-from cursorkeeper_pipeline.source.footers import FOOTERS_PER_TASK, Cursors, NamedPart, Segments, plan_of
+from cursorkeeper_pipeline.source.fleet import BucketsPart, NamedPart
+from cursorkeeper_pipeline.source.footers import FOOTERS_PER_TASK, Cursors, Segments, plan_of
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Table

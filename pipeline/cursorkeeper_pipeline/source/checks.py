@@ -5,7 +5,8 @@ anything is said of it. What is checked is `cli.checking`'s: every entry of ever
 would find, and the same state from the previous snapshot. A ledger that is missing keeps the others of its cursor from being read.
 
 Rows: one of kind `checked` (or `unchecked`: why it could not be read) for each cursor, with the counts, and one for each finding with its
-place and remedy; so counts add up. Tombstones are `checked`, there is nothing to read. `mode` changes nothing here: damage is the answer.
+place and remedy; so counts add up. Tombstones are rows only with the option `deleted`, as in every table: `checked`, there is nothing to
+read. `mode` changes nothing here: damage is the answer.
 
 Memory: a state is held twice (from the newest and from the previous snapshot); cursors are read at once as long as eight times their
 stored snapshots fit into `taskBytes`, a larger one alone.
@@ -34,7 +35,8 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buckets
+from cursorkeeper_pipeline.source.cursor_plan import plan_cursors
+from cursorkeeper_pipeline.source.fleet import buckets_of, cursor_key
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.roots import check_root
@@ -105,18 +107,17 @@ class Checks:
     def plan(self, options: Options) -> Sequence[Part]:
         with telling(), Systems(options) as systems:
 
-            async def work() -> list[BucketsPart]:
+            async def work() -> Sequence[Part]:
                 zookeeper = await systems.zookeeper()
                 await check_root(zookeeper, systems.ledgers, options)
-                return await plan_buckets(zookeeper, options, CURSORS_PER_TASK)
+                return await plan_cursors(zookeeper, options, CURSORS_PER_TASK)
 
             return systems.run(work())
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        assert isinstance(part, BucketsPart)
         rows: list[tuple[Any, ...]] = []
         with telling(), Systems(options) as systems:
-            for checked in systems.iterate(_checked(systems, options, part.buckets)):
+            for checked in systems.iterate(_checked(systems, options, buckets_of(part))):
                 rows += checked.rows()
                 if len(rows) >= BATCH_ROWS:
                     yield batch_of(rows)
@@ -125,7 +126,7 @@ class Checks:
             yield batch_of(rows)
 
 
-async def _checked(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[Checked]:
+async def _checked(systems: Systems, options: Options, buckets: Sequence[str] | None) -> AsyncIterator[Checked]:
     zookeeper = await systems.zookeeper()
     ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
     checker = Checker(await systems.footers(), ledgers, Reader(zookeeper, options), options)

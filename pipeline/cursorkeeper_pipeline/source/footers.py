@@ -8,7 +8,6 @@ Invariants: planning reads no footer and lists no name; every bucket is in exact
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import footer_rows
 from cursorkeeper_pipeline.decode.footer_rows import Read, Row
-from cursorkeeper_pipeline.source.fleet import BucketsPart
+from cursorkeeper_pipeline.source.fleet import BucketsPart, NamedPart, buckets_of
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.planning import grouped, task_count
 from cursorkeeper_pipeline.source.shards import Batch, Reader, read_batches
@@ -29,11 +28,6 @@ from cursorkeeper_pipeline.source.table import Part
 FOOTERS_PER_TASK: Final = 25_000
 """About a second of one core; an empty task costs some 50 ms."""
 BATCH_ROWS: Final = 8_192
-
-
-@dataclass(frozen=True, slots=True)
-class NamedPart(Part):
-    """The one cursor that the options name; if there is none of that name, those of the topic's partitions."""
 
 
 class Footers:
@@ -56,7 +50,7 @@ class Footers:
             return plan_of(systems.run(sizes()), options)
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        buckets = part.buckets if isinstance(part, BucketsPart) else None
+        buckets = buckets_of(part)
         with telling(), Systems(options) as systems:
             rows = (self.rows(_checked(batch, options.mode)) for batch in read_batches(systems, options, buckets))
             yield from footer_rows.batches(rows, self.schema, BATCH_ROWS)

@@ -38,7 +38,8 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where
 from cursorkeeper_pipeline.source.away import AwayCount, is_away
-from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key, plan_buckets
+from cursorkeeper_pipeline.source.cursor_plan import plan_cursors
+from cursorkeeper_pipeline.source.fleet import buckets_of, cursor_key
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in, is_tombstone
@@ -61,22 +62,21 @@ class Deltas:
     def plan(self, options: Options) -> Sequence[Part]:
         with telling(), Systems(options) as systems:
 
-            async def work() -> list[BucketsPart]:
-                return await plan_buckets(await systems.zookeeper(), options)
+            async def work() -> Sequence[Part]:
+                return await plan_cursors(await systems.zookeeper(), options)
 
             return systems.run(work())
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        assert isinstance(part, BucketsPart)
         rows = Rows()
         with telling(), Systems(options) as systems:
-            for found in systems.iterate(_pieces(systems, options, part.buckets)):
+            for found in systems.iterate(_pieces(systems, options, buckets_of(part))):
                 rows.add(found)
                 yield from rows.full()
         yield from rows.rest()
 
 
-async def _pieces(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[list[Piece]]:
+async def _pieces(systems: Systems, options: Options, buckets: Sequence[str] | None) -> AsyncIterator[list[Piece]]:
     zookeeper, ledgers = await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s)
     reader, away = Reader(zookeeper, options), AwayCount()
 

@@ -27,6 +27,7 @@ from cursorkeeper_clients.bookkeeper.port import LedgerInfo
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.fleet import chooses, cursor_key
 from cursorkeeper_pipeline.source.options import Mode, Options
+from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
@@ -59,6 +60,12 @@ async def _batches(systems: Systems, options: Options) -> AsyncIterator[pa.Recor
     patience, selection = Patience(options.wait_s), options.selection
     deployment = await patience.repeat("", footers.known_deployment)
     batch: list[tuple[LedgerInfo, Owner | None]] = []
+    alone = await Reader(await systems.zookeeper(), options).alone()
+
+    def is_chosen(owner: Owner | None) -> bool:
+        if owner is None:
+            return selection == Selection.everything()
+        return chooses(selection, owner.name) if alone is None else owner.name == alone.name
 
     async def judged() -> pa.RecordBatch:
         names = sorted({owner.name for _, owner in batch if owner is not None and owner.ours}, key=lambda n: n.canonical)
@@ -67,7 +74,7 @@ async def _batches(systems: Systems, options: Options) -> AsyncIterator[pa.Recor
 
     async for info in ledgers.list({"application": APPLICATION}):
         owner = whose(info, deployment)
-        if not (selection == Selection.everything() if owner is None else chooses(selection, owner.name)):
+        if not is_chosen(owner):
             continue
         batch.append((info, owner))
         if len(batch) >= BATCH_LEDGERS:

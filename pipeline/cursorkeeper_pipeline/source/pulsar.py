@@ -89,8 +89,7 @@ class PulsarCursors:
         with telling(), Systems(_of_pulsar(options)) as systems:
 
             async def work() -> list[SpansPart]:
-                paths = iter_topic_paths(await systems.zookeeper(), options.selection, patience=Patience(options.wait_s))
-                return packed(*await spans_of(paths), options.tasks)
+                return await plan_spans(await systems.zookeeper(), options)
 
             return systems.run(work())
 
@@ -112,6 +111,18 @@ def _of_pulsar(options: Options) -> Options:
 
 
 # ---- the plan
+
+
+async def plan_spans(zookeeper: ZooKeeper, options: Options) -> list[SpansPart]:
+    """Of the selection. A single named cursor is all that is asked for, if it is there; else it may be the name of a partitioned topic,
+    whose partitions have the cursors. Raises MigrationError."""
+    selection, patience = options.selection, Patience(options.wait_s)
+    if selection.subscription:
+        ref = PulsarCursorRef(selection.topic, selection.subscription)
+        if await patience.repeat(str(ref), lambda: zookeeper.exists(ref.path)) is not None:
+            domain, _, name = ref.topic_path.rpartition("/")
+            return [SpansPart((Span(domain, name, name + "\0"),))]
+    return packed(*await spans_of(iter_topic_paths(zookeeper, selection, patience=patience)), options.tasks)
 
 
 async def spans_of(paths: AsyncIterator[str]) -> tuple[list[Span], list[int]]:

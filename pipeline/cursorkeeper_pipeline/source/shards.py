@@ -89,12 +89,9 @@ async def footers_in(zookeeper: ZooKeeper, options: Options, buckets: Sequence[s
     """The same for those who have a loop."""
     reader = Reader(zookeeper, options)
     await reader.sync()
-    selection = options.selection
-    if buckets is None and selection.topic and selection.subscription:
-        alone = await reader.one(CursorName(selection.topic, selection.subscription))
-        if alone is not None and not is_tombstone(alone):
-            yield Batch([alone], now_us())
-            return  # else it may be the name of a partitioned topic, whose partitions have the cursors
+    if buckets is None and (alone := await reader.alone()) is not None:
+        yield Batch([alone], now_us())
+        return
     async for answer in reader.nodes(await reader.buckets() if buckets is None else buckets):
         found = [decoded(name, node) for name, node in answer.nodes]
         yield Batch(found if options.deleted else (one for one in found if not is_tombstone(one)), answer.read_at_us)
@@ -122,7 +119,7 @@ class Reader:
     """Footers below one root. Waits `options.wait_s` for a ZooKeeper that is away, then raises CommandError."""
 
     def __init__(self, zookeeper: ZooKeeper, options: Options) -> None:
-        self._zk, self._root = zookeeper, options.root.rstrip("/")
+        self._zk, self._root = zookeeper, options.root
         self._selection = None if options.selection == Selection.everything() else options.selection
         self._where, self._patience = options.zookeeper, Patience(options.wait_s)
         self._batch = READ_BATCH_FIRST
@@ -145,6 +142,14 @@ class Reader:
         """One cursor's footer, None if it has none."""
         nodes = await self._patiently(lambda: self._zk.multi_read([name.path(self._root)]))
         return None if nodes[0] is None else decoded(name, nodes[0])
+
+    async def alone(self) -> Found | None:
+        """The one cursor that the options name: if it is there, it is all that is asked for. None: none is named, or it is not there, and
+        then it may be the name of a partitioned topic, whose partitions have the cursors. The rule of every table."""
+        if self._selection is None or not self._selection.subscription:
+            return None
+        found = await self.one(CursorName(self._selection.topic, self._selection.subscription))
+        return None if found is None or is_tombstone(found) else found
 
     async def nodes(self, buckets: Sequence[str]) -> AsyncIterator[Answer]:
         """The chosen cursors' znodes, read and not decoded."""
