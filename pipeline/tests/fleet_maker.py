@@ -1,16 +1,32 @@
-"""Footers for tests, written as a daemon would have left them: any number, without a daemon."""
+"""Footers for tests, as a daemon would have left them: any number, without a daemon."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, FooterState, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format import footer as codec
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import Create
+from cursorkeeper_clients.zookeeper.values import Create, Stat
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.shards import Found
+from cursorkeeper_pipeline.source.splitting import Start, cuts, shares_between
+from cursorkeeper_pipeline.source.state_plan import (
+    Item,
+    Share,
+    StatesPart,
+    is_large,
+    item_of,
+    piece_bytes,
+    pieces_of,
+    pieces_wanted,
+    plan,
+)
+from cursorkeeper_pipeline.source.state_size import stored_bytes
 
 CREATES = 500
 CREATED_BYTES = 500_000
@@ -33,6 +49,76 @@ def footer_of(name: CursorName, seed: int = 0, **changes: object) -> Footer:
         "chain": (ChainLedger(ledger, 812), ChainLedger(ledger + 1)), "stats": Stats(3, 1_000_000, 1_000, 900, 3, 70_000),
     }  # fmt: skip
     return Footer(**{**values, **changes})  # type: ignore[arg-type]
+
+
+STORED_BYTES = {"random": 0.105, "regular": 0.000087}
+"""Of one entry in a snapshot as it is stored: every tenth not acked, by chance; every second not acked."""
+HOLES = {"random": 0.1, "regular": 0.5}
+SEGMENT_ENTRIES = 127 << 16
+RUNS_KNOWN_MAX = 1_000_000
+"""Above so many holes a footer does not say how many runs they are."""
+
+
+def pareto_fleet(cursors: int, seed: int = 7) -> Iterator[Found]:
+    """Closed cursors of 20,000 entries and, few of them, up to a thousand million; random and regular holes in turn."""
+    rng = random.Random(seed)
+    for at in range(cursors):
+        span, kind = min(1_000_000_000, int(20_000 * rng.paretovariate(0.8))), ("random", "regular")[at % 2]
+        holes, segments, ledger = int(span * HOLES[kind]), 1 + span // SEGMENT_ENTRIES, rng.randrange(1, 1 << 40)
+        base = SnapshotBase(ledger, 0, segments, segments, max(60, int(span * STORED_BYTES[kind])), 1)
+        stats = Stats(1 + span // 50_000, span, holes, holes if holes <= RUNS_KNOWN_MAX else 0, 0, 200)
+        chain = (ChainLedger(ledger, segments + 1),)
+        name = CursorName(f"persistent://t/n/{kind}-{at}", "sub")
+        footer = footer_of(name, state=FooterState.CLOSED, base=base, chain=chain, stats=stats)
+        yield Found(name, footer, Stat(*[0] * 11))
+
+
+def shares_of(found: Found, pieces: int) -> list[Share]:
+    """What `Splitter` answers, of a snapshot whose segments are alike."""
+    assert isinstance(found.footer, Footer) and isinstance(found.footer.base, SnapshotBase)
+    base = found.footer.base
+    places, inside = cuts(base, base.num_parts, pieces)
+    starts = [Start((place, piece), inside, Position(1 + place, piece)) for place in places for piece in range(inside)]
+    return shares_between(base, range(base.num_parts), 0, starts[1:])
+
+
+def planned(found: Sequence[Found], options: Options) -> list[StatesPart]:
+    """As a table of states plans them."""
+    each_bytes = piece_bytes([item.cost_bytes for one in found if (item := item_of(one, options.table)) is not None], options)
+    items: list[Item] = []
+    for one in found:
+        assert isinstance(one.footer, Footer)
+        pieces = pieces_wanted(one.footer, options, each_bytes) if is_large(one, options) else 1
+        items += pieces_of(one, options.table, shares_of(one, pieces))
+    return plan(items, options)
+
+
+class Load(NamedTuple):
+    """Of one task, about: what it costs, rows of `holes`, bytes that it reads, bytes in memory."""
+
+    cost: float
+    rows: float
+    stored: float
+    state: float
+
+
+def loads(found: Sequence[Found], parts: Sequence[StatesPart]) -> list[Load]:
+    """Of each part, from what is known of the fleet and the plan does not know. The pieces of a cursor count as equal."""
+    known = {one.name.topic: one.footer for one in found if isinstance(one.footer, Footer)}
+    out = []
+    for part in parts:
+        rows = stored = 0.0
+        for item in part.items:
+            footer, of = known[item.topic], item.piece.parts if item.piece else 1
+            rows += footer.stats.holes / of  # runs: the holes of this fleet are single entries
+            stored += stored_bytes(footer) / of
+        out.append(Load(sum(item.cost_bytes for item in part.items), rows, stored, sum(item.state_bytes for item in part.items)))
+    return out
+
+
+def skew(values: Sequence[float]) -> float:
+    """The largest over the mean."""
+    return max(values) * len(values) / sum(values)
 
 
 async def write_footers(zookeeper: ZooKeeper, root: str, footers: Sequence[Footer | tuple[CursorName, bytes]]) -> None:

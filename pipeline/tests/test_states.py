@@ -6,7 +6,8 @@ import asyncio
 import pickle
 import random
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,9 +20,11 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
+from cursorkeeper_clients.bookkeeper.errors import GatewayRetry, Outcome
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_pipeline.decode.columns import Batches
 from cursorkeeper_pipeline.source import state_plan, states
+from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pacing import BURST_S
@@ -54,8 +57,8 @@ async def planned(world: CliWorld, options: Options) -> list[StatesPart]:
     """As `plan` does, with a loop of our own."""
     found = await footers(world, options)
     large = [one for one in found if state_plan.is_large(one, options)]
-    items = [item for one in found if one not in large and (item := state_plan.item_of(one)) is not None]
-    items += [item async for item in states._cut(MemorySystems(world), options, large)]  # type: ignore[arg-type]
+    items = [item for one in found if one not in large and (item := state_plan.item_of(one, options.table)) is not None]
+    items += [item async for item in states._cut(MemorySystems(world), options, list(items), large)]  # type: ignore[arg-type]
     return state_plan.plan(items, options)
 
 
@@ -231,12 +234,64 @@ async def test_a_cursor_that_is_deleted_after_the_plan_is_no_row(world: CliWorld
     assert [row["cursor_key"] for row in await rows(world, "hole_stats", parts)] == [cursor_key(OTHER)]
 
 
+class LostEnsembles:
+    """A store of which the bookies of some ledgers are gone, for good."""
+
+    def __init__(self, ledgers: Any, lost: set[int]) -> None:
+        self._ledgers, self._lost = ledgers, lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledgers, name)
+
+    async def read(self, ledger: int, *given: Any, **named: Any) -> AsyncIterator[Any]:
+        if ledger in self._lost:
+            raise GatewayRetry("BOOKIE_UNREACHABLE", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-8)
+        async for chunk in self._ledgers.read(ledger, *given, **named):
+            yield chunk
+
+
+async def lose(world: CliWorld, monkeypatch: pytest.MonkeyPatch, lost: set[int]) -> None:
+    """For every reader from now on."""
+    ledgers = LostEnsembles(await MemorySystems(world).ledgers(), lost)
+
+    async def of(_self: MemorySystems) -> Any:
+        return ledgers
+
+    monkeypatch.setattr(MemorySystems, "ledgers", of)
+
+
+async def test_a_cursor_whose_bookies_are_gone_is_a_row(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.closed(OTHER, l7=((1, 3),))
+    footer = await world.closed(l7=((1, 3),))
+    await lose(world, monkeypatch, {footer.chain[0].ledger})
+    await broken(world, "AWAY", "BOOKIE_UNREACHABLE", CommandError)
+
+
+async def test_a_large_cursor_whose_bookies_are_gone_is_not_split_and_a_row(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await large(world)
+    await world.closed(OTHER, l7=((1, 3),))
+    base = (await world.footer()).base
+    assert isinstance(base, SnapshotBase)
+    await lose(world, monkeypatch, {base.ledger})
+    row = await stats(world, **CUT)
+    assert (row["status"], row["parts"]) == ("AWAY", 1) and (await stats(world, OTHER, **CUT))["status"] == "OK"
+    with pytest.raises(CommandError, match=r"persistent://t/ns/topic\|sub: .*BOOKIE_UNREACHABLE"):
+        await rows(world, "holes", mode="failfast", **CUT)
+
+
 async def test_a_system_that_is_away_ends_the_task(world: CliWorld) -> None:
+    """One cursor too many for lost ledgers, one after another; cursors that are in no ledger prove nothing."""
     await world.closed(l7=((1, 3),))
-    parts = await planned(world, Options.parse({**GIVEN, "table": "holes"}))
+    (item,) = (await planned(world, Options.parse({**GIVEN, "table": "holes"})))[0].items
+    world.limits = Limits()
+    await world.closed(OTHER, l7=((1, 3),))
+    (inline,) = (await planned(world, Options.parse({**GIVEN, "table": "holes", "topic": OTHER.topic})))[0].items
     world.bookkeeper.bookies_up = 0
+    some = [item, inline] * AWAY_IN_A_ROW_MAX
+    found = await rows(world, "hole_stats", [StatesPart(tuple(some))])
+    assert Counter(row["status"] for row in found) == {"AWAY": AWAY_IN_A_ROW_MAX, "OK": AWAY_IN_A_ROW_MAX}
     with pytest.raises(CommandError, match="BookKeeper") as told, telling():
-        await rows(world, "hole_stats", parts)
+        await rows(world, "hole_stats", [StatesPart((*some, item))])
     assert told.value.problem.exit_code == AWAY and told.value.problem.remedy
 
 
@@ -295,24 +350,29 @@ def merged(found: list[dict[str, Any]]) -> list[tuple[int, ...]]:
     return out
 
 
-async def items_of(world: CliWorld) -> list[Item]:
+async def items_of(world: CliWorld, cut: Mapping[str, str] = CUT) -> list[Item]:
     """By the number of the piece."""
-    items = [item for part in await planned(world, Options.parse({**GIVEN, "table": "holes", **CUT})) for item in part.items]
+    items = [item for part in await planned(world, Options.parse({**GIVEN, "table": "holes", **cut})) for item in part.items]
     return sorted(items, key=lambda item: item.piece.part_no if item.piece else 0)
 
 
+@pytest.mark.parametrize("split", ["600", "30000"], ids=["inside segments", "between segments"])
 @pytest.mark.parametrize("close", [True, False])
-async def test_pieces_together_are_the_whole(world: CliWorld, close: bool) -> None:
+async def test_pieces_together_are_the_whole(world: CliWorld, close: bool, split: str) -> None:
     await large(world, close=close)
     whole = await stats(world)
-    pieces = sorted(await rows(world, "hole_stats", **CUT), key=lambda row: row["part_no"])
+    cut = {"splitBytes": split}
+    items = await items_of(world, cut)
+    readers = Counter(entry for item in items if item.piece is not None for entry in item.piece.window.segments)
+    assert any(1 < readers[entry] < len(items) for entry in readers) == (split == "600"), "beside the leading ones, which all of them read"
+    pieces = sorted(await rows(world, "hole_stats", **cut), key=lambda row: row["part_no"])
     assert len(pieces) == pieces[0]["parts"] >= 4 and [row["part_no"] for row in pieces] == list(range(len(pieces)))
     for column in ("hole_entries", "span_entries", "acked_entries", "data_ledgers", "partial_batches"):
         assert sum(row[column] for row in pieces) == whole[column], column
     assert whole["hole_entries"] > 100_000 and whole["partial_batches"] > 10
     assert {row["status"] for row in pieces} == {whole["status"]} and max(row["longest_run"] for row in pieces) <= whole["longest_run"]
-    assert merged(await rows(world, "holes", **CUT)) == merged(await rows(world, "holes"))
-    assert sorted(map(str, await rows(world, "batch_partials", **CUT))) == sorted(map(str, await rows(world, "batch_partials")))
+    assert merged(await rows(world, "holes", **cut)) == merged(await rows(world, "holes"))
+    assert sorted(map(str, await rows(world, "batch_partials", **cut))) == sorted(map(str, await rows(world, "batch_partials")))
     if close:
         assert max(row["stored_bytes"] for row in pieces) < 0.6 * whole["stored_bytes"], "a piece reads its own segments"
 
@@ -356,17 +416,19 @@ async def test_a_deletion_between_two_pieces_is_told(world: CliWorld) -> None:
     }
 
 
-async def test_a_damaged_segment_sends_its_own_piece_to_the_older_snapshot(world: CliWorld) -> None:
+async def test_a_damaged_segment_sends_its_own_pieces_to_the_older_snapshot(world: CliWorld) -> None:
     await large(world)
     before = merged(await rows(world, "holes"))
     base = (await world.footer()).base
     assert isinstance(base, SnapshotBase)
     items = await items_of(world)
     assert items[-1].piece is not None
-    world.bookkeeper.damage(base.ledger, max(items[-1].piece.window.segments), Damage.FLIP)
+    damaged = max(items[-1].piece.window.segments)
+    world.bookkeeper.damage(base.ledger, damaged, Damage.FLIP)
     assert merged(await rows(world, "holes", [StatesPart((item,)) for item in items])) == before
     found = sorted(await rows(world, "hole_stats", [StatesPart((item,)) for item in items]), key=lambda row: row["part_no"])
-    assert [bool(row["error"]) for row in found] == [False] * (len(found) - 1) + [True]
+    readers = [item.piece is not None and damaged in item.piece.window.segments for item in items]
+    assert [bool(row["error"]) for row in found] == readers and 0 < sum(readers) < len(found) / 2
 
 
 async def test_a_snapshot_whose_end_is_damaged_is_cut_at_the_one_before_it(world: CliWorld) -> None:

@@ -1,15 +1,18 @@
 """Where a large cursor is cut, so that several tasks share it: at the beginnings of segments of its newest snapshot that a reader sees.
 
-Owns the choice of the boundaries. Read for it, on the driver: the snapshot's end record, the leading segments and one segment for each
-boundary. Segments ascend in position, so those between two boundaries hold all that lies between them. Parts have about equal numbers of
-segments, which are about equal in entries and not in bytes. Invariants: the windows lie side by side and cover everything; what cannot be
-cut (damage, a ledger that is gone, a snapshot in few segments) is read whole, and whoever reads it says what is wrong.
+Owns the choice of the boundaries. Read for it, on the driver, at the pace that a task has too: the snapshot's end record, the leading
+segments and one segment for each boundary, together no more than `READ_BYTES_MAX` or a `READ_SHARE`th of the snapshot; where that is more
+pieces than a snapshot has segments, all of them, and boundaries lie inside. Segments ascend in position, so those between two
+boundaries hold all that lies between them. Parts have about equal numbers of segments, which are about equal in entries and neither in
+bytes nor in rows. Invariants: the windows lie side by side and cover everything; what cannot be cut (damage, a ledger that is gone or
+whose bookies are, no snapshot) is read whole, and whoever reads it says what is wrong; a system that is away ends the plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import EntryAddress, Footer, SnapshotBase
@@ -18,10 +21,17 @@ from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.values import Segment, SnapshotEnd
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, NoSuchLedger
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
+from cursorkeeper_pipeline.source.away import AwayCount, is_away
+from cursorkeeper_pipeline.source.state_plan import Share, bases_of
+
+READ_BYTES_MAX: Final = 4 << 20
+READ_SHARE: Final = 3
+"""Of one snapshot for its boundaries, see the module."""
 LEADING_MAX: Final = 64
 """So many segments may pass before the first slice: each of them is read by every task of the cursor."""
 
@@ -33,34 +43,40 @@ class Unsplittable(Exception):
 class Splitter:
     """For one plan."""
 
-    def __init__(self, ledgers: LedgerStore, patience: Patience, split_bytes: int) -> None:
-        self._ledgers, self._patience, self._split_bytes = ledgers, patience, split_bytes
+    def __init__(self, ledgers: LedgerStore, patience: Patience) -> None:
+        self._ledgers, self._patience, self._away = ledgers, patience, AwayCount()
 
-    async def windows(self, name: CursorName, footer: Footer) -> list[StateWindow]:
-        """In order of position; `[WHOLE]` if it is not to be cut. Raises MigrationError (BookKeeper is away)."""
-        bases = [footer.base] if footer.previous is None else [footer.base, footer.previous.base]
-        for base in bases:
-            if isinstance(base, SnapshotBase) and base.length > self._split_bytes:
+    async def shares(self, name: CursorName, footer: Footer, pieces: int) -> list[Share]:
+        """Windows in order of position, about `pieces` of them; one, the whole, if it is not to be cut. Raises CommandError (BookKeeper
+        is away)."""
+        for base in bases_of(footer) if pieces > 1 else ():
+            if isinstance(base, SnapshotBase):
                 try:
-                    return await self._of(name, base)
+                    found = await self._of(name, base, pieces)
+                    self._away.answered()
+                    return found
                 except (Unsplittable, DamageError, NoSuchLedger, GatewayRefused):
                     continue  # of an open cursor the newest end may not be visible yet
-        return [WHOLE]
+                except MigrationError as e:
+                    if not is_away(e):
+                        raise
+                    self._away.missed(name, e)
+                    break
+        return [Share(WHOLE, 1.0)]
 
-    async def _of(self, name: CursorName, base: SnapshotBase) -> list[StateWindow]:
+    async def _of(self, name: CursorName, base: SnapshotBase, pieces: int) -> list[Share]:
         end = await self._body(name, base.ledger, base.last_entry)
         if not isinstance(end, SnapshotEnd):
             raise Unsplittable
         entries = end.segment_entries
         leading = await self._leading(name, base.ledger, entries)
-        parts = min(-(-base.length // self._split_bytes), len(entries) - leading)
-        cuts = sorted({leading + (len(entries) - leading) * part // parts for part in range(1, parts)} - {leading})
-        starts: list[tuple[int, Position]] = []
-        for cut in cuts:
-            segment = await self._body(name, base.ledger, entries[cut])
+        places, inside = cuts(base, len(entries) - leading, pieces)
+        starts: list[Start] = []
+        for place in places:
+            segment = await self._body(name, base.ledger, entries[leading + place])
             if isinstance(segment, Segment) and segment.slices:
-                starts.append((cut, Position(segment.slices[0].ledger, segment.slices[0].first)))
-        return windows_between(base, entries, leading, starts)
+                starts += starts_in(segment, leading + place, inside)
+        return shares_between(base, entries, leading, [start for start in starts if start.at > (leading, 0)])
 
     async def _leading(self, name: CursorName, ledger: int, entries: Sequence[int]) -> int:
         """Which segment is the first with slices: up to it, mark-delete, properties and layout may come."""
@@ -80,13 +96,51 @@ class Splitter:
         return record.decode(await self._patience.repeat(str(name), read), name.record_hash).body
 
 
-def windows_between(base: SnapshotBase, entries: Sequence[int], leading: int, starts: Sequence[tuple[int, Position]]) -> list[StateWindow]:
-    """One more than there are starts: (place of a segment in `entries`, where its first slice begins), ascending in both."""
+class Start(NamedTuple):
+    """Where a window begins. `at`: which segment (its place among all of them), and how many entries of it lie before, of `of`."""
+
+    at: tuple[int, int]
+    of: int
+    position: Position
+
+
+def cuts(base: SnapshotBase, segments: int, pieces: int) -> tuple[Sequence[int], int]:
+    """Before which segments of a snapshot it is cut (0: the first that has slices), and in how many each of those is."""
+    affordable = max(READ_BYTES_MAX, base.length // READ_SHARE) * base.num_parts // max(1, base.length)
+    parts = min(pieces, 1 + affordable)
+    inside = -(-parts // segments)
+    return (range(segments), inside) if inside > 1 else (sorted({segments * part // parts for part in range(parts)}), 1)
+
+
+def starts_in(segment: Segment, place: int, pieces: int) -> list[Start]:
+    """The beginnings of `pieces` windows of about equal numbers of entries, the first where its first slice begins. It has slices."""
+    entries = sum(one.last - one.first + 1 for one in segment.slices)
+    wanted = sorted({entries * piece // pieces for piece in range(pieces)})
+    found, before = [], 0
+    for one in segment.slices:
+        size = one.last - one.first + 1
+        found += [
+            Start((place, at), entries, Position(one.ledger, one.first + at - before)) for at in wanted if before <= at < before + size
+        ]
+        before += size
+    return found
+
+
+def shares_between(base: SnapshotBase, entries: Sequence[int], leading: int, starts: Sequence[Start]) -> list[Share]:
+    """The windows from the first entry on and from each start; one more than there are starts. `entries`: the segments', `leading`: the
+    place of the first that has slices."""
     snapshot = EntryAddress(base.ledger, base.last_entry)
-    bounds = [(0, FIRST), *starts]
+    bounds = [Start((leading, 0), 1, FIRST), *starts, Start((len(entries), 0), 1, FIRST)]
+    if not starts:
+        return [Share(WHOLE, 1.0)]
     found = []
-    for number, (place, first) in enumerate(bounds):
-        upto, end = starts[number] if number < len(starts) else (len(entries), None)
-        segments = frozenset([*entries[: leading + 1], *entries[place:upto]])
-        found.append(StateWindow(first, end, snapshot, segments))
-    return found if len(found) > 1 else [WHOLE]
+    for number, (start, end) in enumerate(pairwise(bounds)):
+        upto = end.at[0] + (end.at[1] > 0)  # a segment that is cut is read on both sides
+        segments = frozenset([*entries[: leading + 1], *entries[start.at[0] : upto]])
+        window = StateWindow(start.position, end.position if number < len(starts) else None, snapshot, segments)
+        found.append(Share(window, (_place(end) - _place(start)) / (len(entries) - leading)))
+    return found
+
+
+def _place(start: Start) -> float:
+    return start.at[0] + start.at[1] / start.of

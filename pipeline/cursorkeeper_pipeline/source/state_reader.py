@@ -3,8 +3,9 @@
 Owns what a task makes of what it meets: damage, missing ledgers, footers that move on, systems that are away. Does not own the replay
 (`runtime.chain`) nor the rows (`states`). Invariants: nothing is fenced; a footer whose ledger is gone is read again before anything is
 called missing; a piece of a cursor that was cut is read at the footer that is there now: acks only grow within a generation, so it holds
-at least what was planned and is never wrong, while a reset or a deletion in between is `MISSING`; damage is a value in permissive mode and
-an error that names cursor and remedy in failfast mode; every wait ends after `waitS`.
+at least what was planned and is never wrong, while a reset or a deletion in between is `MISSING`; damage and a
+BookKeeper that does not answer for one cursor are values in permissive mode and errors that name cursor and remedy in failfast mode; too
+many cursors in a row that it does not answer for are an error; every wait ends after `waitS`.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from cursorkeeper.cli import reading
 from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
-from cursorkeeper.core.footer import Footer, InlineBase, PulsarBase
+from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.snapshot_plan import inline_bytes_max
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.window import WHOLE, StateWindow
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.source.away import AwayCount, is_away, named
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.shards import Found, Reader, is_tombstone
 from cursorkeeper_pipeline.source.state_plan import Piece
+from cursorkeeper_pipeline.source.state_size import base_bytes
 
 FELL_BACK = "the newest snapshot is damaged, this is read from the one before it; `cursorkeeper verify` names the place"
 GONE = -1
@@ -64,13 +67,13 @@ class StateReader:
 
     def __init__(self, footers: Reader, ledgers: LedgerStore, options: Options) -> None:
         self._footers, self._ledgers, self._options = footers, ledgers, options
-        self._patience = Patience(options.wait_s)
+        self._patience, self._away = Patience(options.wait_s), AwayCount()
 
     async def read(self, name: CursorName, found: Found | None, piece: Piece | None = None) -> Outcome | None:
         """None: the cursor was deleted meanwhile, and was to be read whole.
 
-        Raises CommandError, MigrationError (a system is away); in failfast mode DamageError
-        and CommandError for what is a status else."""
+        Raises CommandError (ZooKeeper is away, or BookKeeper for too many); in failfast mode DamageError and CommandError for what
+        is a status else."""
         now = found
         for _ in range(reading.MOVED_MAX):
             if now is None or is_tombstone(now):
@@ -85,6 +88,13 @@ class StateReader:
                 before, now = now.footer, await self._again(name)
                 if now is not None and isinstance(now.footer, Footer) and now.footer.is_same_write(before):
                     return self._lost(name, now.stat.version, f"{e}, and the footer names it", piece)
+            except (CommandError, MigrationError) as e:
+                if not is_away(e):
+                    raise
+                if self._options.mode is Mode.FAILFAST:
+                    raise named(name, e) from e
+                self._away.missed(name, e)
+                return Outcome(name, now.stat.version, schemas.AWAY, str(e), piece=piece)
         return self._lost(name, now.stat.version if now else GONE, "its footer changes faster than it can be read", piece)
 
     async def _again(self, name: CursorName) -> Found | None:
@@ -100,9 +110,11 @@ class StateReader:
             if self._options.mode is Mode.FAILFAST:
                 raise
             return Outcome(found.name, found.stat.version, schemas.AT_LEAST, str(e), piece=piece)
-        read: list[int] = [_held_bytes(footer)]
+        read: list[int] = [0 if isinstance(footer.base, SnapshotBase) else base_bytes(footer)]
         window = WHOLE if piece is None else piece.window
         answer = await reading.replay(self._ledgers, found.name, full, count=read.append, wait_s=self._options.wait_s, window=window)
+        if full.named_ledgers():
+            self._away.answered()
         if isinstance(answer, ev.ChainDamaged):
             return self._damaged(found, (TooNewError if answer.too_new else DamageError)(answer.reason), piece)
         status = schemas.AT_LEAST if reading.is_at_least(footer, ends) else schemas.OK
@@ -119,12 +131,6 @@ class StateReader:
         if self._options.mode is Mode.FAILFAST:
             raise CommandError(f"{name}: {why}", LOST, NO)
         return Outcome(name, version, schemas.MISSING, why, piece=piece)
-
-
-def _held_bytes(footer: Footer) -> int:
-    if isinstance(footer.base, InlineBase):
-        return inline_bytes_max(footer.base.state)
-    return len(footer.base.info) if isinstance(footer.base, PulsarBase) else 0
 
 
 class Budget:

@@ -3,19 +3,20 @@
 Owns how states become rows. Does not own the plan (`state_plan`, `splitting`), the reading of one cursor (`state_reader`) or the columns
 (`decode`). Invariants: each cursor is read at one footer, so its rows are of one state; a cursor that cannot be read is a row of
 `hole_stats` and none of the others (or the end of the job, where `mode` is failfast); a cursor that was deleted after the plan is no row;
-a task holds at most `IN_MEMORY` x `splitBytes` of stored states at a time, and batches of some 64 Ki rows.
+a task holds at most `IN_MEMORY` x `splitBytes` of states at a time, and batches of some 64 Ki rows; a cursor for which BookKeeper does not
+answer within `waitS` is `AWAY` in permissive mode, and too many of them in a row end the task.
 
-A cursor whose snapshot is larger than `splitBytes` is read in pieces by several tasks, each at the footer of its own moment. Acks only
-grow within a generation: every piece holds at least what was planned, and nothing that was not acked. If the cursor was reset or deleted
-between two pieces, the later ones are `MISSING`: what there is of it then is a part. Mark-delete of a later piece is a lower bound.
-
+A cursor that has a snapshot, and whose state and rows are larger than `splitBytes`, is read in pieces by several tasks, each at the
+footer of its own moment. Acks only grow within a generation: every piece holds at least what was planned, and nothing that was not
+acked. If the cursor was reset or deleted between two pieces, the later ones are `MISSING`: what there is of it then is a part.
+Mark-delete of a later piece is a lower bound.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from cursorkeeper.core.footer import Footer
@@ -32,13 +33,20 @@ from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.shards import READ_BATCH, Found, Reader, decoded, read_footers
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
 from cursorkeeper_pipeline.source.splitting import Splitter
-from cursorkeeper_pipeline.source.state_plan import Item, StatesPart, is_large, item_of, pieces_of, plan
+from cursorkeeper_pipeline.source.state_plan import (
+    IN_MEMORY,
+    Item,
+    StatesPart,
+    is_large,
+    item_of,
+    piece_bytes,
+    pieces_of,
+    pieces_wanted,
+    plan,
+)
 from cursorkeeper_pipeline.source.state_reader import Budget, Outcome, StateReader
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
-
-IN_MEMORY: Final = 4
-"""x `splitBytes` of stored states are worked on at once."""
 
 
 class Work(NamedTuple):
@@ -91,9 +99,9 @@ class _States:
             for found in read_footers(systems, options):
                 if is_large(found, options):
                     large.append(found)
-                elif (item := item_of(found)) is not None:
+                elif (item := item_of(found, options.table)) is not None:
                     whole.append(item)
-            return plan([*whole, *systems.iterate(_cut(systems, options, large))], options)
+            return plan([*whole, *systems.iterate(_cut(systems, options, whole, large))], options)
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
         assert isinstance(part, StatesPart)
@@ -104,11 +112,13 @@ class _States:
             yield from batches.rest()
 
 
-async def _cut(systems: Systems, options: Options, large: Sequence[Found]) -> AsyncIterator[Item]:
+async def _cut(systems: Systems, options: Options, whole: Sequence[Item], large: Sequence[Found]) -> AsyncIterator[Item]:
     """Asks for the gateway only if there is anything to cut."""
     if not large:
         return
-    splitter = Splitter(await systems.ledgers(), Patience(options.wait_s), options.split_bytes)
+    costs = [item.cost_bytes for item in (*whole, *(item_of(found, options.table) for found in large)) if item is not None]
+    each_bytes = piece_bytes(costs, options)
+    splitter = Splitter(paced(await systems.ledgers(), options.read_rate_mib_s), Patience(options.wait_s))
 
     async def each() -> AsyncIterator[Found]:
         for found in large:
@@ -116,7 +126,8 @@ async def _cut(systems: Systems, options: Options, large: Sequence[Found]) -> As
 
     async def pieces(found: Found) -> AsyncIterator[Item]:
         assert isinstance(found.footer, Footer)
-        for item in pieces_of(found.name, found.footer, await splitter.windows(found.name, found.footer)):
+        shares = await splitter.shares(found.name, found.footer, pieces_wanted(found.footer, options, each_bytes))
+        for item in pieces_of(found, options.table, shares):
             yield item
 
     async for item in side_by_side(each(), pieces):
@@ -129,7 +140,7 @@ async def _read(systems: Systems, options: Options, part: StatesPart, rows: Rows
     budget = Budget(IN_MEMORY * options.split_bytes)
 
     async def one(work: Work) -> AsyncIterator[Sequence[Column]]:
-        async with budget.of(work.item.stored_bytes):
+        async with budget.of(work.item.state_bytes):
             outcome = await reader.read(work.item.name, work.found, work.item.piece)
             if outcome is not None:
                 for columns in rows(outcome):

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.transforms.shape import shaped
 
-_WORST = (schemas.DAMAGED, schemas.MISSING, schemas.TOO_NEW, schemas.AT_LEAST, schemas.OK)
+_WORST = (schemas.DAMAGED, schemas.MISSING, schemas.TOO_NEW, schemas.AWAY, schemas.AT_LEAST, schemas.OK)
 """A cursor is as bad as its worst part."""
 _SUMS = ("data_ledgers", "span_entries", "acked_entries", "hole_entries", "hole_runs", "partial_batches", "stored_bytes")
 
