@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +15,8 @@ from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial, PartialKey
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.decode.columns import Batches, same
-from cursorkeeper_pipeline.decode.extents import count_runs, extents, runs_of
+from cursorkeeper_pipeline.decode.columns import BATCH_BYTES, Batches, same
+from cursorkeeper_pipeline.decode.extents import BLOCK_RUNS, count_runs, extents, runs_in_blocks, runs_of
 from cursorkeeper_pipeline.decode.holes import counts, hole_columns
 from cursorkeeper_pipeline.decode.partials import bit_sets, living_partials, partial_columns
 from pyroaring import BitMap
@@ -125,3 +127,47 @@ def test_partials_come_with_what_they_miss(seed: int) -> None:
         if not state.layout.is_trimmed(key.ledger)
     ]  # fmt: skip
     assert [(*row[:4], int.from_bytes(row[4], "little"), row[5]) for row in rows] == wanted
+
+
+def peak_mib(work: Iterable[object]) -> float:
+    """Of Python's and numpy's memory, while all of it is taken and nothing kept."""
+    tracemalloc.start()
+    try:
+        for _ in work:
+            pass
+        return tracemalloc.get_traced_memory()[1] / (1 << 20)
+    finally:
+        tracemalloc.stop()
+
+
+def test_large_batches_are_packed_a_few_at_a_time() -> None:
+    missing = BitMap(range(1, 65_536))
+    found = peak_mib(partial_columns(1, ((PartialKey(7, at), Partial(65_536, missing)) for at in range(200))))
+    assert found < 48, f"{found:.0f} MiB"
+    chunks = list(partial_columns(1, ((PartialKey(7, at), Partial(65_536, missing)) for at in range(40))))
+    assert [row for chunk in chunks for row in chunk[2].tolist()] == list(range(40)) and len(chunks) == 3
+    small = list(partial_columns(1, ((PartialKey(7, at), Partial(9, BitMap([3]))) for at in range(10_000))))
+    assert [len(chunk[0]) for chunk in small] == [4096, 4096, 1808]
+
+
+def test_batches_of_large_rows_are_smaller() -> None:
+    batches, rows, got = Batches(schemas.BATCH_PARTIALS), 128, []
+    bits = pa.array([b"x" * 8192] * rows)
+    for _ in range(100):
+        got += list(
+            batches.add([same(1, rows), same(2, rows), same(3, rows), np.full(rows, 9, np.int32), bits, np.full(rows, 1, np.int32)])
+        )
+    got += list(batches.rest())
+    assert sum(batch.num_rows for batch in got) == 100 * rows and max(batch.nbytes for batch in got) < BATCH_BYTES + (2 << 20)
+
+
+def test_runs_come_in_blocks_whose_size_is_bounded() -> None:
+    rng = np.random.default_rng(5)
+    entries = BitMap(np.flatnonzero(rng.random(300_000) < 0.5).astype(np.uint32))
+    whole, blocks = runs_of(entries), list(runs_in_blocks(entries, 1_000))
+    assert [block.first.size for block in blocks[:-1]] == [1_000] * (len(blocks) - 1) and 0 < blocks[-1].last.size <= 1_000
+    for column in ("first", "last"):
+        assert np.concatenate([getattr(block, column) for block in blocks]).tolist() == getattr(whole, column).tolist()
+    every_second = BitMap(range(0, 8 * BLOCK_RUNS, 2))
+    found = peak_mib(runs_in_blocks(every_second))
+    assert found < 24, f"{found:.0f} MiB, and all of them at once are 32"

@@ -1,6 +1,7 @@
-"""Columns of many cursors joined into Arrow batches of about `BATCH_ROWS` rows with exactly a table's schema.
+"""Columns of many cursors joined into Arrow batches of about `BATCH_ROWS` rows, or fewer large ones, with exactly a table's schema.
 
-Owns the size of batches. Invariants: the order of rows is kept; at most one batch of rows waits; large columns are cut without a copy.
+Owns the size of batches. Invariants: the order of rows is kept; at most one batch of rows waits, of about `BATCH_BYTES` or less if no
+columns that come are larger; large columns are cut without a copy.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import pyarrow as pa
 
 BATCH_ROWS: Final = 65_536
 """Below a few thousand the cost of a batch shows, above it nothing is won."""
+BATCH_BYTES: Final = 16 << 20
+"""Rows of numbers are far below it; a row that holds a set of bits may be some KiB."""
 
 Column = Any
 """A numpy array, or a pyarrow array where numpy has no such type."""
@@ -24,7 +27,7 @@ class Batches:
     def __init__(self, schema: pa.Schema, batch_rows: int = BATCH_ROWS) -> None:
         self._schema, self._batch_rows = schema, batch_rows
         self._waiting: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def add(self, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Columns of equal length, in the schema's order. Gives the batches that are full now: iterate to the end."""
@@ -36,8 +39,12 @@ class Batches:
             yield self._take()
             at = upto
         if at < given.num_rows:
-            self._waiting.append(given.slice(at))
-            self._rows += given.num_rows - at
+            rest = given.slice(at)
+            self._waiting.append(rest)
+            self._rows += rest.num_rows
+            self._bytes += rest.nbytes
+            if self._bytes >= BATCH_BYTES:
+                yield self._take()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """What is left, at most one batch."""
@@ -45,7 +52,7 @@ class Batches:
             yield self._take()
 
     def _take(self) -> pa.RecordBatch:
-        taken, self._waiting, self._rows = self._waiting, [], 0
+        taken, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
         return taken[0] if len(taken) == 1 else pa.concat_batches(taken)
 
     def _batch(self, columns: Sequence[Column]) -> pa.RecordBatch:

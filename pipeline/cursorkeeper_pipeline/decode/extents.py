@@ -7,7 +7,7 @@ and inside the window if there is one. Invariants: nothing here is per entry or 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from cursorkeeper.core import bitmaps
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 I64 = NDArray[np.int64]
+BLOCK_RUNS: Final = 1 << 19
+"""16 MiB in two columns, and while they are made half as much again."""
 
 
 class Extent(NamedTuple):
@@ -50,10 +52,19 @@ def extents(state: AckState, window: StateWindow = WHOLE) -> Iterator[Extent]:
 
 def runs_of(entries: BitMap) -> Runs:
     """The runs of a set. Costs by containers and runs, not by entries: a run of a million is two numbers."""
+    found = list(runs_in_blocks(entries, max(1, len(entries))))
+    return found[0] if found else Runs(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def runs_in_blocks(entries: BitMap, runs: int = BLOCK_RUNS) -> Iterator[Runs]:
+    """The same, so many at a time: beside one block there are never more than bitmaps of their beginnings and ends."""
     if not entries:
-        return Runs(np.empty(0, np.int64), np.empty(0, np.int64))
+        return
     firsts, lasts = entries - entries.shift(1), entries - entries.shift(-1)
-    return Runs(bitmaps.to_column(firsts).astype(np.int64), bitmaps.to_column(lasts).astype(np.int64))
+    count = len(firsts)
+    for at in range(0, count, runs):
+        upto = min(count, at + runs) - 1
+        yield Runs(*(bitmaps.to_column(bitmaps.between(ends, ends[at], ends[upto])).astype(np.int64) for ends in (firsts, lasts)))
 
 
 def count_runs(entries: BitMap) -> int:

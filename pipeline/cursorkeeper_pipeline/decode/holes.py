@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cursorkeeper_pipeline.decode.columns import same
-from cursorkeeper_pipeline.decode.extents import Extent, count_runs, runs_of
+from cursorkeeper_pipeline.decode.extents import Extent, count_runs, runs_in_blocks
 
 CHUNK_ROWS: Final = 16_384
 """Several chunks of several cursors wait to be taken: half a MiB each."""
@@ -20,8 +20,7 @@ CHUNK_ROWS: Final = 16_384
 def hole_columns(cursor_key: int, found: Iterable[Extent]) -> Iterator[tuple[NDArray[Any], ...]]:
     """cursor_key, ledger_id, first_entry, last_entry: at most `CHUNK_ROWS` of one data ledger at a time."""
     for extent in found:
-        if extent.holes:
-            runs = runs_of(extent.holes)
+        for runs in runs_in_blocks(extent.holes):
             for at in range(0, runs.first.size, CHUNK_ROWS):
                 first, last = runs.first[at : at + CHUNK_ROWS], runs.last[at : at + CHUNK_ROWS]
                 yield same(cursor_key, first.size), same(extent.ledger, first.size), first, last
@@ -65,5 +64,4 @@ def counts(found: Iterable[Extent], partial_batches: int = 0, *, cut: Position |
 def _longest(holes: BitMap, runs: int) -> int:
     if len(holes) == runs:
         return 1  # often so, and then the runs themselves are not needed
-    found = runs_of(holes)
-    return int((found.last - found.first).max()) + 1
+    return max(int((found.last - found.first).max()) for found in runs_in_blocks(holes)) + 1
