@@ -11,7 +11,7 @@ from cursorkeeper.cli.checking import FINDINGS_MAX, Report
 from cursorkeeper.cli.connect import footer_store
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState
+from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState, Previous, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.runtime.ledgers import APPLICATION
@@ -20,7 +20,7 @@ from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.checks import Checked, Checker, Finding, Room, _has_moved, batch_of, findings_of
+from cursorkeeper_pipeline.source.checks import Checked, Checker, Finding, Room, _has_moved, batch_of, findings_of, needed_bytes
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Found, Reader
@@ -71,6 +71,14 @@ def test_a_finding_counts_if_the_footer_still_leads_to_it() -> None:
     damage = DamageError("x")
     assert not _has_moved(in_state, damage, damage) and _has_moved(in_state, damage, FOOTER) and _has_moved(in_state, FOOTER, damage)
     assert _has_moved(Checked(NAME, "open", 1, unchecked="busy"), FOOTER, FOOTER)
+
+
+def test_a_cursor_needs_room_for_what_its_state_takes_unpacked() -> None:
+    small = SnapshotBase(5, 0, 122, 121, 86_900, 1)
+    every_second = replace(FOOTER, base=small, stats=Stats(200, 1_000_000_000, 500_000_000))
+    assert needed_bytes(every_second) >= 2 * 125_000_000
+    assert needed_bytes(replace(FOOTER, previous=Previous(replace(small, length=1 << 30), ()))) >= 1 << 31, "read from it too"
+    assert needed_bytes(DamageError("x")) == needed_bytes(FOOTER) == 1 << 20
 
 
 async def test_large_cursors_wait_for_room_and_go_alone() -> None:

@@ -8,8 +8,8 @@ Rows: one of kind `checked` (or `unchecked`: why it could not be read) for each 
 place and remedy; so counts add up. Tombstones are rows only with the option `deleted`, as in every table: `checked`, there is nothing to
 read. `mode` changes nothing here: damage is the answer.
 
-Memory: a state is held twice (from the newest and from the previous snapshot); cursors are read at once as long as eight times their
-stored snapshots fit into `taskBytes`, a larger one alone.
+Memory: a state is held twice (from the newest and from the previous snapshot); cursors are read at once as long as four times what
+their states take unpacked (`state_size`) fits into `taskBytes`, a larger one alone.
 
 A root that is not there, or is nobody's, is an error and no empty table (`roots`).
 """
@@ -27,7 +27,7 @@ from cursorkeeper.cli.checking import Report
 from cursorkeeper.cli.problems import AWAY, CommandError, NotFound, explain
 from cursorkeeper.cli.reading import Moved
 from cursorkeeper.core.errors import DamageError, TooNewError
-from cursorkeeper.core.footer import Base, Footer, FooterState, SnapshotBase
+from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
@@ -42,6 +42,7 @@ from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
 from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, side_by_side, telling
+from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
 
@@ -53,8 +54,8 @@ PAUSE_S = 1.0
 UNCHECKED_IN_A_ROW_MAX = 3 * AT_ONCE
 """So many, one after another, are no busy cursors but a system that is away."""
 BATCH_ROWS = 1024
-EXPANSION = 8
-"""Bytes in memory for a stored one, about: two states, and the batch being read."""
+EXPANSION = 4
+"""Times a state, about: the state twice, what the comparison makes of it, and the batch being read."""
 FOOTER_REMEDY = (
     "do not overwrite it; restore the znode from ZooKeeper's backup, or `cursorkeeper import --replace` an export of the cursor; "
     "its ledgers are kept, because nothing is known of them"
@@ -138,7 +139,7 @@ async def _checked(systems: Systems, options: Options, buckets: Sequence[str] | 
                 yield found
 
     async def work(found: Found) -> AsyncIterator[Checked]:
-        async with room.taken(MIB + EXPANSION * _snapshot_bytes(found.footer)):
+        async with room.taken(needed_bytes(found.footer)):
             checked = await checker.check(found)
         if checked is not None:
             yield checked
@@ -262,11 +263,13 @@ def _has_moved(checked: Checked, before: Footer | DamageError, now: Footer | Dam
     return not (in_ledgers or before.is_same_write(now))
 
 
-def _snapshot_bytes(footer: Footer | DamageError) -> int:
+def needed_bytes(footer: Footer | DamageError) -> int:
+    """Of memory while a cursor is checked, about."""
     if isinstance(footer, DamageError):
-        return 0
-    bases: list[Base] = [footer.base] + ([footer.previous.base] if footer.previous is not None else [])
-    return max((base.length for base in bases if isinstance(base, SnapshotBase)), default=0)
+        return MIB
+    previous = footer.previous.base if footer.previous is not None else None
+    older = previous.length if isinstance(previous, SnapshotBase) else 0
+    return MIB + EXPANSION * max(state_bytes(footer), older)
 
 
 class Room:
