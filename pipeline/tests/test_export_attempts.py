@@ -6,13 +6,17 @@ Whatever happened: Pulsar has every cursor as ours is, and nothing is left in it
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_pipeline.jobs import export
+from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
 from cursorkeeper_pipeline.sinks.comparing import Comparing
+from cursorkeeper_pipeline.sinks.record import State
 
-from pipeline.tests.migration_world import StopsAt, dies, lost_its_session, migration_world, state
+from pipeline.tests.migration_world import RUN, StopsAt, dies, lost_its_session, migration_world, state
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 STEPS_MAX = 30
@@ -91,6 +95,33 @@ async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(stack: St
         if not acks_on:
             await world.swept()
             await world.are_pulsars([*refs, ref], before)
+
+
+async def test_a_run_that_is_over_leaves_nothing(stack: Standalone, root: str, tmp_path: Path) -> None:
+    """Aborted: what a dead attempt left goes. Done, by a driver that died right after it said so: its pins go with the next look."""
+    async with migration_world(stack, root) as world:
+        await world.begun(kind="export")
+        (ref,) = await world.with_acks_of_its_own([1])
+        before = await world.pulsar_ledgers()
+        at = StopsAt(1, dead=True, kinds=frozenset({"close_ledger", "delete", "multi"}))
+        assert await dies(world.exported(ref, at), at)
+        assert (await world.exported(ref)).status == "replaced" and len(await world.pulsar_ledgers() - before) == 2
+        pins = f"{world.record(kind='export').path}/pins"
+        assert await world.ports.zookeeper.children(pins)
+
+        def look(**arguments: bool) -> int | None:
+            given = export.Arguments(settings=world.settings, id=RUN, **arguments)
+            return export.before(world.options(), given, Reporter("export", str(tmp_path)))
+
+        assert await asyncio.to_thread(look) is None, "there is something to do"
+        assert await asyncio.to_thread(look, abort=True) == CLEAN
+        await world.are_pulsars([ref], before)
+        assert await world.ports.zookeeper.exists(pins) is None
+        await world.ports.zookeeper.delete(world.record(kind="export").path, 1)
+        await world.begun(kind="export")
+        assert (await world.exported(ref)).status == "already there" and await world.ports.zookeeper.children(pins)
+        await world.record(kind="export").decide(State.DONE)
+        assert await asyncio.to_thread(look) == CLEAN and await world.ports.zookeeper.exists(pins) is None
 
 
 async def test_two_attempts_at_once(stack: Standalone, root: str) -> None:

@@ -2,7 +2,8 @@
 
 The rules of `export-pulsar` hold: topics that a broker may have are refused, and so is, with the numbers, what Pulsar could not hold or
 would drop by itself. A run has an id (--id, or made from what it is about): run it again and it continues; when all are done it costs
-nothing. Ledgers that attempts which died have left are removed at the end. Exit codes: 0 all done, 1 some refused or failed, 2 failed.
+nothing. Ledgers that attempts which died have left are removed at the end, and by --abort. Exit codes: 0 all done, 1 some refused or
+failed, 2 failed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cursorkeeper.cli import connect, migrating
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.export_pulsar import ledger_spec, target_settings
 from cursorkeeper.cli.our_cursors import iter_ours
+from cursorkeeper.cli.output import printable
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION
 from cursorkeeper.settings import Settings
@@ -62,9 +64,17 @@ class Arguments:
 
 
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
-    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises CommandError."""
+    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises CommandError, what the clients raise."""
     run = run_of(source, arguments)
-    return run.abort(out) if arguments.abort else run.before(out)
+    if arguments.abort:
+        code = run.abort(out)
+        for note in swept(run.places, run.name):
+            out.say(printable(note))
+        return code
+    done = run.before(out)
+    if done is not None:
+        decided(run.places, run.name)  # the driver that decided it may have died before it did
+    return done
 
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:

@@ -4,7 +4,7 @@ A new ledger says of which run, cursor and version it is (`swapping`). It goes w
 *past* that version: versions only grow, and its maker's swap is for that version alone, so however late it wakes it cannot name the
 ledger any more. Nothing else is needed for that, neither a claim nor a record; the claim is taken so that an attempt which is at it keeps
 its ledger until it has seen by itself that it was too late. A ledger whose znode is still at that version, or is not there, stays: its
-maker could name it yet, and a copy too much is no loss. The next run of the same id looks again.
+maker could name it yet, and a copy too much is no loss. The next run of the same id looks again, and so does --abort.
 
 An old ledger, which a swapped znode has named, goes when it is closed, certainly the cursor's, and not named: nobody names one again.
 """
@@ -57,7 +57,7 @@ class Leftovers:
             (gone if is_over else left).append(one)
         notes = _told(gone, "deleted ledger {} of an attempt that died: {}")
         if left:
-            what = "one that is late could name them yet. Run this again, or delete them when no process of the run is left"
+            what = "one that is late could name them yet. Run this again, or with --abort once the run is decided"
             notes += [f"{len(left):,} ledger(s) of attempts stay: {what}", *_told(left, "left ledger {} of an attempt: {}")]
         return notes
 

@@ -3,7 +3,8 @@
 The swap is a compare-and-set of the cursor's znode, in one transaction with a check that the *topic's* znode is as it was: a broker that
 loads a topic rewrites that (it begins a new message ledger), and only a broker that has the topic deletes a subscription. So a late
 swap fails if the cursor's version was passed, and also if the cursor was deleted and its versions began anew. A ledger's metadata names the
-version that its maker's swap replaces: from that, `leftovers` knows which ledgers nobody can name any more.
+version that its maker's swap replaces: from that, `leftovers` knows which ledgers nobody can name any more. (The load of a terminated topic
+rewrites nothing, and a topic that is made anew begins to count anew: there the cursor's own version is all that tells.)
 
 Before its first change an attempt pins the version (if its run replaces) and then asks the run's record, synced; see `exporting`.
 """
