@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -305,6 +306,27 @@ async def test_a_read_rate_is_kept(world: CliWorld) -> None:
     rate = stored / (1 << 20) / 0.75
     began = time.monotonic()
     await stats(world, readRateMibS=str(rate))
+    assert time.monotonic() - began >= 0.75 - BURST_S - 0.05
+
+
+async def test_a_plan_keeps_the_read_rate_too(world: CliWorld) -> None:
+    await large(world)
+    chosen = Options.parse({**GIVEN, "table": "holes", **CUT})
+    counted, ledgers = 0, await MemorySystems(world).ledgers()
+    read = type(ledgers).read
+
+    async def counting(*given: Any, **named: Any) -> AsyncIterator[Any]:
+        nonlocal counted
+        async for chunk in read(*given, **named):
+            counted += sum(map(len, chunk.payloads))
+            yield chunk
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(ledgers), "read", counting)
+        await planned(world, chosen)
+    assert counted
+    began = time.monotonic()
+    await planned(world, replace(chosen, read_rate_mib_s=counted / (1 << 20) / 0.75))
     assert time.monotonic() - began >= 0.75 - BURST_S - 0.05
 
 
