@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
+import msgspec
 import typer
 from cursorkeeper.cli.options import BrokerConf, Config, Debug, Gateway, Root, Zookeeper
 from cursorkeeper.cli.problems import USAGE, Problem
@@ -29,7 +30,7 @@ from cursorkeeper_pipeline import job_file
 from cursorkeeper_pipeline.jobs.frame import FAILED, JOBS, LOCAL, SETTINGS_FIELD, Job, Reporter
 from cursorkeeper_pipeline.redaction import SECRET_OPTIONS
 from cursorkeeper_pipeline.source.options import FOOTERS_ONLY, OptionError, Options
-from cursorkeeper_pipeline.submit import REMOTE, Submit
+from cursorkeeper_pipeline.submit import REMOTE, Submit, told_remote
 
 _WHICH, _SPARK, _OWN = "Which cursors", "Spark", "This job"
 EXTRA = ("pyspark", "pyarrow", "pandas")
@@ -62,6 +63,7 @@ COMMON: Mapping[str, Any] = {
     "debug": Debug,
 }  # fmt: skip
 FLAGS = ("print_submit", "debug")
+HAVE_FLAGS = ("zookeeper", "gateway", "root")
 NOT_FOR_SUBMIT = ("master", "remote", "conf", *FLAGS)
 
 
@@ -184,9 +186,11 @@ def prepare(name: str, job: Job, given: Mapping[str, Any]) -> Call:
         values, own = {**common, **values, **both}, {**theirs, **own}
     settings = _settings(values)
     arguments = job_file.convert(name, job.Arguments, own)
-    if any(field.name == SETTINGS_FIELD for field in fields(job.Arguments)):
-        arguments = replace(arguments, **{SETTINGS_FIELD: settings})
     source = _source(job, values, settings)
+    if any(field.name == SETTINGS_FIELD for field in fields(job.Arguments)):
+        # what is written is protected as what is read
+        said = {key: getattr(source, key) for key in ("password", "gateway_token_file") if getattr(source, key)}
+        arguments = replace(arguments, **{SETTINGS_FIELD: msgspec.structs.replace(settings, **said)})
     master, remote = _runs_at(values)
     out = Reporter(name, str(values.get("out", getattr(job, "OUT", ""))), bool(values.get("json")))
     return Call(name, source, arguments, out, master, remote, job_file.pairs("conf", values.get("conf", {})))
@@ -194,16 +198,16 @@ def prepare(name: str, job: Job, given: Mapping[str, Any]) -> Call:
 
 def _runs_at(values: Mapping[str, Any]) -> tuple[str, str]:
     """Master and remote, one of them empty. Raises OptionError."""
-    master, remote, found = str(values.get("master", "")), str(values.get("remote", "")), os.environ.get(REMOTE, "")
+    master, remote, found = str(values.get("master", "")), str(values.get("remote", "")), told_remote(os.environ)
     if remote and master:
         raise OptionError("master and remote are given. What to do: give one of them")
     if found and master:  # Spark itself refuses this too, in words of its own
-        raise OptionError(f"master = {master}, and {REMOTE} is in the environment. What to do: unset {REMOTE}, or leave out master")
+        raise OptionError(f"master = {master}, and Spark was told a remote. What to do: unset {REMOTE}, or leave out master")
     if master and not _MASTER.match(master):
         raise OptionError(
             f"master = {master!r}: Spark knows no such master. What to do: write local[*], yarn, spark://host:port or k8s://..."
         )
-    remote = remote or found  # spark-submit --remote says it there
+    remote = remote or found
     return ("", remote) if remote else (master or LOCAL, "")
 
 
@@ -219,7 +223,13 @@ def _source(job: Job, values: Mapping[str, Any], settings: Any) -> Options:
     if set(job.TABLES) - set(FOOTERS_ONLY):
         text |= {"gateway": settings.gateway, "gatewayTokenFile": settings.gateway_token_file, "password": settings.password}
     text |= {key: str(values[key]) for key in ("tenant", "namespace", "topic", "subscription") if values.get(key)}
-    text |= job_file.pairs("option", values.get("option", {}))
+    further = job_file.pairs("option", values.get("option", {}))
+    for key in further:  # a job that writes would write elsewhere than it reads
+        if key.lower() in HAVE_FLAGS:
+            raise OptionError(f"option {key}: the source is told this by the job. What to do: use --{key.lower()}")
+        if key.lower() == "table":
+            raise OptionError(f"option {key}: each job reads its own tables. What to do: leave it out")
+    text |= further
     found = Options.parse({key: value for key, value in text.items() if value} | ({"table": job.TABLES[0]} if job.TABLES else {}))
     for table in job.TABLES:
         found.with_table(table).check()

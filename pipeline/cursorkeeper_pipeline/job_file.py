@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cursorkeeper_pipeline.jobs.frame import JOBS, SETTINGS_FIELD
 from cursorkeeper_pipeline.source.options import OptionError
 
 PAIRED: Final = ("conf", "option")
@@ -35,8 +36,6 @@ def load(file: Path, job: str, known: Sequence[str]) -> tuple[dict[str, Any], di
         raise OptionError(f"job-config {file}: {error.strerror}. What to do: check the path and its rights") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OptionError(f"job-config {file}: {error}. What to do: correct the TOML") from None
-    from cursorkeeper_pipeline.jobs.frame import JOBS
-
     common: dict[str, Any] = {}
     for key, value in found.items():
         name = key.replace("-", "_")
@@ -53,7 +52,7 @@ def load(file: Path, job: str, known: Sequence[str]) -> tuple[dict[str, Any], di
 
 def convert(job: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
     """A job's `Arguments`. Raises OptionError."""
-    names = [field.name for field in fields(kind)]
+    names = [field.name for field in fields(kind) if field.name != SETTINGS_FIELD]
     for key in values:
         if key not in names:
             raise OptionError(f"{job}: unknown option {key}. What to do: use one of {', '.join(names)}")

@@ -9,6 +9,7 @@ Invariant: no secret is in the line. What is left out is named in the notes, wit
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +23,16 @@ ARCHIVE = "cursorkeeper-env.tar.gz"
 CODE = "cursorkeeper.zip"
 REMOTE = "SPARK_REMOTE"
 """Where Spark itself looks for a Spark Connect server."""
+_INIT = "PYSPARK_REMOTE_INIT_CONF"
 MAIN = Path(__file__).with_name("pipeline_main.py")
+
+
+def told_remote(environment: Mapping[str, str]) -> str:
+    """The Spark Connect server that Spark was told, by somebody or by spark-submit --remote (which Spark 4.3 hands over as JSON); or ""."""
+    conf: dict[str, str] = {}
+    for at in range(int(environment.get(f"{_INIT}_LEN", "0"))):
+        conf |= json.loads(environment[f"{_INIT}_{at}"])
+    return environment.get(REMOTE, "") or conf.get("spark.remote", "")
 
 
 @dataclass(frozen=True, slots=True)

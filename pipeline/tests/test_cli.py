@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ def test_every_job_is_listed_and_has_the_common_options() -> None:
         (["report", "--no-such"], "No such option"),
         (["report", "--option", "mode"], "write key=value"),
         (["report", "--option", "mod=failfast"], "did you mean mode"),
+        (["compact", "--option", "zooKeeper=h:1"], "use --zookeeper"),
+        (["report", "--option", "table=holes"], "leave it out"),
         (["report", "--conf", "x"], "write key=value"),
         (["report", "--master", "local[2]", "--remote", "sc://h:1"], "give one of them"),
         (["report", "--master", "foo"], "write local[*], yarn"),
@@ -143,7 +146,9 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_defaults(tmp_path
         ("conf = [1]", "key=value"), ("[conf]\na.b = 1\n'a.b' = 2", "given twice"), ("[conf]\nmaster = 'm'", "in front of the first"),
         ("[option]\nmode.x = 'failfast'", "unknown option mode.x"), ("zookeper = 'x'", "unknown option zookeper"),
         ("x =", "correct the TOML"), ("report = 3", "is no table"),
-        ("[report]\nnothing = 1", "unknown option nothing"), ("[report]\ncount = 'many'", "count"), ("[report]\ncolour = 'blue'", "colour"),
+        ("[report]\nnothing = 1", "unknown option nothing"),
+        ("[report]\nsettings = 1", "unknown option settings"),
+        ("[report]\ncount = 'many'", "count"), ("[report]\ncolour = 'blue'", "colour"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_told(tmp_path: Path, text: str, said: str) -> None:
@@ -171,6 +176,9 @@ def test_settings_come_from_the_daemon_s_file(tmp_path: Path) -> None:
     found = call(config=config)
     assert (found.source.zookeeper, found.source.gateway, found.source.password) == ("zk:2181", "gw:1", "secret")
     assert found.arguments.settings.ensemble == 5
+    found = call(config=config, option=["password=other", "gatewayTokenFile=/t"])
+    read, written = found.source, found.arguments.settings
+    assert (read.password, read.gateway_token_file) == (written.password, written.gateway_token_file) == ("other", "/t")
 
 
 def test_words_of_pairs() -> None:
@@ -236,7 +244,8 @@ def test_a_token_of_spark_connect_is_never_shown() -> None:
     remote = "sc://127.0.0.1:1/;token=TOPSECRET"
     printed = pipeline("report", "--remote", remote, "--print-submit").output
     assert '--remote "$SPARK_REMOTE"' in printed and "sc://127.0.0.1:1/;..." in printed
-    for found in (pipeline("report", "--remote", remote), pipeline("report", SPARK_REMOTE=remote)):
+    submitted = {"PYSPARK_REMOTE_INIT_CONF_LEN": "1", "PYSPARK_REMOTE_INIT_CONF_0": json.dumps({"spark.x": "y", "spark.remote": remote})}
+    for found in (pipeline("report", "--remote", remote), pipeline("report", SPARK_REMOTE=remote), pipeline("report", **submitted)):
         assert found.exit_code == 2 and "sc://127.0.0.1:1/;..." in found.output and "start-connect-server" in found.output
         printed += found.output
     printed += pipeline("report", "--remote", "http://u:TOPSECRET@h/;token=TOPSECRET").output
