@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import subprocess
 import sys
 import time
@@ -25,14 +24,15 @@ from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.session import session
-from cursorkeeper_pipeline.source import state_plan, states
+from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.state_plan import Item, StatesPart
+from cursorkeeper_pipeline.source.state_plan import StatesPart
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bench.large_cursor import LargeCursor, make
 from bench.rows import Row
+from pipeline.tests.fleet_maker import loads, pareto_fleet, planned, skew
 from pipeline.tests.real_cursors import EAGER, Fleet, fleet, until
 
 ROOT = "/bench-pipeline/cursors"
@@ -88,22 +88,27 @@ def _holes(cursor: LargeCursor) -> int:
 
 
 def _packing() -> list[Row]:
-    """A Pareto fleet, mean some 100 kB, the largest a thousand times as much; cut and packed as a plan is."""
-    rng, options = random.Random(7), Options(table="holes", zookeeper="z", gateway="g")
-    items: list[Item] = []
-    for at in range(100_000):
-        stored = int(20_000 * rng.paretovariate(1.1))
-        pieces = -(-stored // options.split_bytes)
-        items += [Item(f"t{at}", "s", stored // pieces, stored // pieces, rng.randrange(1 << 40)) for _ in range(pieces)]
-    began = time.perf_counter()
-    parts = state_plan.plan(items, options)
-    took = time.perf_counter() - began
-    loads = [sum(i.cost_bytes for i in part.items) for part in parts]
-    case = f"Pareto fleet, 100,000 cursors, {len(parts)} tasks"
-    return [
-        Row("pipeline", case, "largest task", max(loads) / (1 << 20), "MiB", max(loads) * len(loads) / sum(loads), "the mean", "1.2"),
-        Row("pipeline", case, "packing", took, "s"),
-    ]
+    """A Pareto fleet, random and regular cursors in turn, the largest of a thousand million entries; planned from its footers, cut as
+    `Splitter` cuts snapshots whose segments are alike."""
+    found, rows = list(pareto_fleet(20_000)), []
+    for table in ("holes", "hole_stats"):
+        began = time.perf_counter()
+        parts = planned(found, Options(table=table, zookeeper="z", gateway="g"))
+        took = time.perf_counter() - began
+        of_tasks = loads(found, parts)
+        case = f"mixed Pareto fleet, 20,000 cursors, `{table}`, {len(parts)} tasks"
+        cost = max(load.cost for load in of_tasks) / (1 << 20)
+        rows += [
+            Row("pipeline", case, "largest task", cost, "MiB", skew([load.cost for load in of_tasks]), "the mean", "1.2"),
+            Row("pipeline", case, "packing", took, "s"),
+        ]
+        for figure, values, unit in (
+            ("rows", [load.rows for load in of_tasks], ""),
+            ("stored bytes", [load.stored for load in of_tasks], "B"),
+            ("unpacked bytes", [load.state for load in of_tasks], "B"),
+        ):
+            rows.append(Row("pipeline", case, f"largest task, {figure}", max(values), unit, skew(values), "the mean"))
+    return rows
 
 
 def _memory(given: Mapping[str, str]) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -103,15 +104,19 @@ class Load(NamedTuple):
 
 
 def loads(found: Sequence[Found], parts: Sequence[StatesPart]) -> list[Load]:
-    """Of each part, from what is known of the fleet and the plan does not know. The pieces of a cursor count as equal."""
+    """Of each part, from what is known of the fleet and the plan does not know. A piece counts by its state,
+    which is by its entries, and these are alike in all of a cursor."""
     known = {one.name.topic: one.footer for one in found if isinstance(one.footer, Footer)}
+    states: Counter[str] = Counter()
+    for item in (item for part in parts for item in part.items):
+        states[item.topic] += item.state_bytes
     out = []
     for part in parts:
         rows = stored = 0.0
         for item in part.items:
-            footer, of = known[item.topic], item.piece.parts if item.piece else 1
-            rows += footer.stats.holes / of  # runs: the holes of this fleet are single entries
-            stored += stored_bytes(footer) / of
+            footer, share = known[item.topic], item.state_bytes / states[item.topic]
+            rows += footer.stats.holes * share  # runs: the holes of this fleet are single entries
+            stored += stored_bytes(footer) * share
         out.append(Load(sum(item.cost_bytes for item in part.items), rows, stored, sum(item.state_bytes for item in part.items)))
     return out
 

@@ -60,7 +60,7 @@ def test_runs_are_known_or_bounded() -> None:
 
 @pytest.mark.parametrize("cursors", [5_000, 20_000])
 def test_a_mixed_pareto_fleet_is_packed_evenly(cursors: int) -> None:
-    """Random and regular cursors. Rows come out less even than cost: a small cursor costs its opening too."""
+    """Random and regular cursors, by cost and by what weighs most in it."""
     fleet = list(pareto_fleet(cursors))
     for table in ("holes", "hole_stats"):
         parts = planned(fleet, options(table))
@@ -69,7 +69,7 @@ def test_a_mixed_pareto_fleet_is_packed_evenly(cursors: int) -> None:
         found = loads(fleet, parts)
         assert len(parts) >= 10 and skew([load.cost for load in found]) <= 1.2
         if table == "holes":
-            assert skew([load.rows for load in found]) <= 1.4
+            assert skew([load.rows for load in found]) <= 1.2
         else:
             assert skew([load.state for load in found]) <= 1.2 and skew([load.stored for load in found]) <= 2
         assert max(item.state_bytes for part in parts for item in part.items) <= IN_MEMORY * options(table).split_bytes

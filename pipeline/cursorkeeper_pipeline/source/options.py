@@ -67,11 +67,11 @@ class Options:
     tasks: int = 0
     """How many tasks read; 0: as many as the work deserves."""
     task_bytes: int = 64 * MIB
-    """How much stored state one task reads, about."""
+    """How much one task reads and makes of it, about."""
     split_bytes: int = 8 * MIB
-    """A cursor with a larger snapshot is read by several tasks."""
+    """A cursor whose unpacked state and rows are larger, and that has a snapshot, is read by several tasks."""
     read_rate_mib_s: float = 0.0
-    """Of one task, at least 0.01; 0: as fast as it goes. Bookies serve live traffic too."""
+    """Of one task and of the plan, at least 0.01; 0: as fast as it goes. Bookies serve live traffic too."""
     wait_s: float = 30.0
     """How long a task waits for a system that is away before it fails; for the first connection no longer than 10 s."""
     since: str = ""
