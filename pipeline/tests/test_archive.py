@@ -45,7 +45,7 @@ def test_the_parts_of_a_cursor_become_one_row(spark: SparkSession) -> None:
     from cursorkeeper_pipeline.transforms.archive import cursors_of, hole_stats_of, segments_of
 
     day = date(2026, 11, 21)
-    cursors = frame(spark, [row(1, tenant="a"), row(2, tenant="007")])
+    cursors = frame(spark, [row(1, tenant="a"), row(2, tenant="007"), row(4, tenant="a"), row(5, tenant="a")])
     one = {"parts": 2, "mark_delete_ledger": 5, "mark_delete_entry": 9}
     stats = [
         stat(schemas.HOLE_STATS, 1, **one, part_no=0, hole_entries=3, hole_runs=2, longest_run=2, data_ledgers=1),
@@ -54,14 +54,20 @@ def test_the_parts_of_a_cursor_become_one_row(spark: SparkSession) -> None:
         stat(schemas.HOLE_STATS, 2, parts=2, part_no=0, first_hole_ledger=3, first_hole_entry=1),
         stat(schemas.HOLE_STATS, 2, parts=2, part_no=1, first_hole_ledger=2, first_hole_entry=8, status="DAMAGED", error="broken"),
         stat(schemas.HOLE_STATS, 3),
+        stat(schemas.HOLE_STATS, 4, parts=2, part_no=0, status="AWAY"),
+        stat(schemas.HOLE_STATS, 4, parts=2, part_no=1, status="MISSING"),
+        stat(schemas.HOLE_STATS, 5, parts=2, part_no=0, status="AWAY"),
+        stat(schemas.HOLE_STATS, 5, parts=2, part_no=1, status="AT_LEAST"),
     ]  # fmt: skip
     found = hole_stats_of(frame(spark, stats, schemas.HOLE_STATS), cursors, day).orderBy("cursor_key")
     names = ("cursor_key", "tenant", "day", "parts", "hole_entries", "hole_runs", "longest_run", "mark_delete_ledger", "mark_delete_entry",
              "first_hole_ledger", "first_hole_entry", "status", "error")  # fmt: skip
     wanted = [(1, "a", day, 2, 12, 3, 9, 5, 9, 6, 4, "AT_LEAST", None), (2, "007", day, 2, 0, 0, 0, 0, 0, 2, 8, "DAMAGED", "broken")]
+    wanted += [(key, "a", day, 2, *[0] * 5, None, None, status, None) for key, status in ((4, "MISSING"), (5, "AWAY"))]
     expect(found, schemas.ARCHIVED_HOLE_STATS, [dict(zip(names, one, strict=True)) for one in wanted])
     expect(cursors_of(cursors, day).orderBy("cursor_key"), schemas.ARCHIVED_CURSORS, [
-        {"cursor_key": 1, "tenant": "a", "day": day}, {"cursor_key": 2, "tenant": "007", "day": day}])  # fmt: skip
+        {"cursor_key": 1, "tenant": "a", "day": day}, {"cursor_key": 2, "tenant": "007", "day": day},
+        {"cursor_key": 4, "tenant": "a", "day": day}, {"cursor_key": 5, "tenant": "a", "day": day}])  # fmt: skip
     segment = {f.name: None if f.nullable else _ZERO.get(str(f.type)) for f in schemas.SEGMENTS}
     segments = frame(spark, [{**segment, "cursor_key": 2}, {**segment, "cursor_key": 3}], schemas.SEGMENTS)
     expect(segments_of(segments, cursors, day), schemas.ARCHIVED_SEGMENTS, [{"cursor_key": 2, "tenant": "007", "day": day}])
