@@ -277,15 +277,17 @@ def test_a_fleet_that_lives_gives_no_false_alarm(spark: SparkSession, stack: Sta
 
 
 @pytest.mark.jvm
-def test_what_cannot_be_read_is_no_clean_audit(spark: SparkSession, tmp_path: Path) -> None:
-    """Counted, and a failure if it is more than was allowed."""
+def test_what_cannot_be_read_is_no_clean_audit(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Counted, and a failure if it is more than was allowed; and who reads it is told what nobody looked at."""
     from cursorkeeper_pipeline.transforms import audit as transforms
 
     busy = check(spark, (5, "open", 3, "unchecked"), (6, "open", 1, "checked"))
     none = ledger(spark, (1, 5, 3, "named", True, LONG_AGO)).limit(0)
     for allowed, expected in ((0, FAILED), (1, CLEAN)):
-        out = Reporter("audit", str(tmp_path), as_json=True)
+        out = Reporter("audit", str(tmp_path))
         found = transforms.damage(busy).unionByName(transforms.without_owner(none, busy, LONG_AGO))
-        counts = transforms.counts(busy).first().asDict() | {"ours": 0, "others": 0}
+        counts = transforms.counts(busy).first().asDict() | {"ours": 0, "others": 7}
         code = audit._tell(found, transforms.unchecked(busy), counts, Arguments(unchecked_max=allowed), LONG_AGO, out)
         assert code == expected
+        said = capsys.readouterr().out
+        assert "7 ledgers of this application name another deployment" in said and "1 cursors not checked" in said

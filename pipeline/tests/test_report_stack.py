@@ -69,7 +69,7 @@ def test_a_fleet_its_growth_and_its_findings(spark: SparkSession, stack: Standal
     second = Reporter("report", str(tmp_path / "second"))
     assert report.run(spark, source, report.Arguments(since=str(tmp_path / "first")), second) == FINDINGS
     facts = json.loads((tmp_path / "second/report.json").read_text())
-    assert facts["growth"]["changes"] == {"same": 2, "new": 1}
+    assert facts["growth"]["changes"] == {"same": 2, "new": 1, "unreadable": 1}
     assert facts["cursors"]["truncatedNamed"] == [cut.canonical]
     assert [bad["status"] for bad in facts["cursors"]["unreadableNamed"]] == ["DAMAGED"]
 

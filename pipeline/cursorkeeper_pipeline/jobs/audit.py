@@ -116,6 +116,8 @@ def _tell(
         out.say(f"... and {total - LINES_MAX:,} more: --out DIR keeps all of them")
     for row in busy[:LINES_MAX]:
         out.say(f"not checked  {row['cursor']}: {row['message']}")
+    if counts["others"]:
+        out.say(f"{counts['others']:,} ledgers of this application name another deployment than this root's, or none, and were not judged")
     out.say(
         f"{counts['cursors']:,} cursors ({counts['live']:,} open: read as far as a reader may see), {counts['records']:,} records in "
         f"{counts['ledgers']:,} ledgers, {counts['stored_bytes']:,} bytes; {total:,} findings, {counts['unchecked']:,} cursors not checked"
