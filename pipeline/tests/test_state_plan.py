@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import cast
 
 import pytest
+from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, SnapshotBase, Stats
 from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.values import Segment, Slice
+from cursorkeeper.core.window import WHOLE
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper_clients.bookkeeper.errors import GatewayRetry, Outcome
+from cursorkeeper_clients.bookkeeper.port import LedgerStore, ReadChunk
+from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.shards import Found
-from cursorkeeper_pipeline.source.splitting import cuts, starts_in
+from cursorkeeper_pipeline.source.splitting import Splitter, cuts, starts_in
 from cursorkeeper_pipeline.source.state_plan import IN_MEMORY, Item, is_large, item_of, piece_bytes, pieces_of, pieces_wanted
 from cursorkeeper_pipeline.source.state_size import runs_max, state_bytes
 from pyroaring import BitMap
@@ -96,6 +104,24 @@ def test_cuts_inside_a_segment() -> None:
     ]  # fmt: skip
     assert {start.of for start in starts} == {200}
     assert len(starts_in(Segment(slices=(Slice(5, 0, 1, True, BitMap()),)), 0, 9)) == 2, "no more than entries"
+
+
+class Away:
+    """A store whose bookies are gone."""
+
+    async def read(self, ledger: int, *_: int) -> AsyncIterator[ReadChunk]:
+        raise GatewayRetry("BOOKIE_UNREACHABLE", Outcome.UNKNOWN, ledger=ledger)
+        yield
+
+
+async def test_a_plan_leaves_lost_cursors_whole_and_ends_if_all_are_lost() -> None:
+    splitter, footer = Splitter(cast(LedgerStore, Away()), Patience(0.0)), regular().footer
+    assert isinstance(footer, Footer)
+    for _ in range(AWAY_IN_A_ROW_MAX):
+        assert [share.window for share in await splitter.shares(NAME, footer, 9)] == [WHOLE]
+    assert [share.window for share in await splitter.shares(NAME, footer, 1)] == [WHOLE], "nothing is asked"
+    with pytest.raises(CommandError, match=r"25 cursors one after another.*BOOKIE_UNREACHABLE"):
+        await splitter.shares(NAME, footer, 9)
 
 
 def test_items_are_small() -> None:

@@ -62,6 +62,9 @@ def runs_in_blocks(entries: BitMap, runs: int = BLOCK_RUNS) -> Iterator[Runs]:
         return
     firsts, lasts = entries - entries.shift(1), entries - entries.shift(-1)
     count = len(firsts)
+    if count <= runs:
+        yield Runs(bitmaps.to_column(firsts).astype(np.int64), bitmaps.to_column(lasts).astype(np.int64))
+        return
     for at in range(0, count, runs):
         upto = min(count, at + runs) - 1
         yield Runs(*(bitmaps.to_column(bitmaps.between(ends, ends[at], ends[upto])).astype(np.int64) for ends in (firsts, lasts)))

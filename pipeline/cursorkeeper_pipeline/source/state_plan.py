@@ -89,7 +89,7 @@ def item_of(found: Found, table: str) -> Item | None:
 def is_large(found: Found, options: Options) -> bool:
     """Whether it is worth a look at where it may be cut."""
     footer = found.footer
-    if not isinstance(footer, Footer) or is_tombstone(found) or not any(isinstance(base, SnapshotBase) for base in bases_of(footer)):
+    if not isinstance(footer, Footer) or is_tombstone(found) or not isinstance(footer.base, SnapshotBase):
         return False
     return state_bytes(footer) + row_bytes(footer.stats, options.table) > options.split_bytes
 
