@@ -1,6 +1,6 @@
 """Rewrites cold cursors whose deltas outweigh their snapshot (the one that they have, and the one that they would get), each as its owner
-would, so that the next owner reads little. A cursor that somebody has open, or opens meanwhile, is left to them. While it lasts (seconds; as
-long as reading and writing its state takes) a source that opens it without takeover is refused.
+would, so that the next owner reads little. A cursor that somebody has open, or opens meanwhile, is left to them. While it lasts (seconds;
+a large state takes longer) a source that opens it without takeover is refused.
 
 Stop it whenever you like: every cursor is whole at every moment, and the next run goes on where this one ended. What a cursor takes in
 BookKeeper ends at two snapshots, the second being what to fall back to.
