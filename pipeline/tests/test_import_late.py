@@ -45,7 +45,7 @@ class Late:
     ) -> tuple[OneImport, FakeZooKeeper]:
         """On a host of its own, and its session."""
         world = self.world
-        settings = named(structs.replace(world.settings, name=host), run)
+        settings = named(structs.replace(world.settings, name=host, inline_state_max_bytes=0), run)
         real = await world.ports("writer")
         ports, theirs = real, await world.pulsar()
         if at is not None:
@@ -245,6 +245,19 @@ async def test_what_was_found_wrong_when_it_was_read_back_does_not_count_later(r
         assert outcome.status == "failed" and outcome.problem is not None and "is not what was read" in outcome.problem.message
     outcome = await late.imported()
     assert (outcome.status, outcome.ok) == (("refreshed", True) if refresh else ("refused", False))
+
+
+async def test_what_a_run_has_imported_and_cannot_be_read_is_not_done() -> None:
+    late = Late()
+    await late.begun()
+    await late.world.in_ledger(state())
+    assert (await late.imported()).ok
+    footer = await late.footer()
+    assert footer is not None and footer.named_ledgers()
+    for ledger in footer.named_ledgers():
+        await (await late.world.ports("writer")).ledgers.delete(ledger)
+    outcome = await late.imported()
+    assert outcome.status == "refused" and outcome.problem is not None and "it cannot be read" in outcome.problem.message
 
 
 def test_whose_a_closed_footer_is() -> None:

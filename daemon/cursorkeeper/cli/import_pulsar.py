@@ -150,19 +150,19 @@ class Importing:
             if self.replace:
                 return Plan.REPLACE, ""
             raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
-        now = footer
+        now, is_read = footer, True
         try:
             now, ours = await self._read(name)
             differs = str(difference(state, ours) or "")
         except FORESEEN as e:
-            differs = f"it cannot be read: {e}"
+            differs, is_read = f"it cannot be read: {e}", False
         if not differs:
             return Plan.KEEP, ""
         if mark_of(now) != mark_of(footer):
             raise raced(now)
         if self.replace:
             return Plan.REPLACE, differs
-        if self.made_here is not None and await self.made_here(footer):
+        if is_read and self.made_here is not None and await self.made_here(footer):
             return Plan.PAST, differs
         if self.refresh and is_made_by(footer, KIND):
             return Plan.REFRESH, differs

@@ -23,7 +23,9 @@ about the living (another pid namespace, a session that expired); then 2 and 3 h
 claim: the others give that cursor up after `claim_wait_s` and say who has it.
 
 The run's `record` (OPEN, then DONE or ABORTED, by compare-and-set) makes runs repeatable: one that is DONE costs nothing, one that was cut
-off is continued by comparing, and one that is ABORTED begins no cursor any more, whoever tries.
+off is continued by comparing, and one that is ABORTED begins no cursor any more, whoever tries. A closed footer names the run that made it:
+where it can be read and differs from Pulsar's, Pulsar has moved on, and for this run the cursor is done. Not if the run itself found it
+wrong when it read it back: that is kept below the record.
 
 An export has the same claim and the same record. There the cursor's own znode in Pulsar's store decides, by its version.
 """
