@@ -81,13 +81,14 @@ test-java:
 
 test: setup check test-java interop-classes
 	@touch $(JAR)
-	$(PYTEST)
-	$(TEST_PIPELINE)
+	$(SIDE_BY_SIDE)
+	$(SIDE_BY_SIDE) pipeline/tests
 
-# Each worker has a Spark session and a stack of its own; a module's tests stay together, so that a cluster is started once.
-TEST_PIPELINE = $(PYTEST) -n $(WORKERS) --dist loadfile --max-worker-restart 1 pipeline/tests
+# Each worker has a stack (and, for the pipeline, a Spark session) of its own; a module's tests stay together, so that what they share is
+# started once.
+SIDE_BY_SIDE = $(PYTEST) -n $(WORKERS) --dist loadfile --max-worker-restart 1
 test-pipeline: setup $(VENV)/.spark $(JAR)
-	$(TEST_PIPELINE)
+	$(SIDE_BY_SIDE) pipeline/tests
 
 # A Docker that answers, and nothing else; the suite says what to do if there is none. Stories wait more than they work (for sessions
 # to expire, for disks, for containers), so two of them share a machine well: each has a system of its own.

@@ -76,4 +76,4 @@ def test_a_cluster_that_cannot_start_leaves_no_process(tmp_path: Path) -> None:
         cluster.start()
     assert not any(process.running for process in [cluster.zookeeper, *cluster.bookies, *cluster.gateways])
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    assert not any(b"zookeeper" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+    assert not any(os.fsencode(tmp_path) in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)

@@ -56,7 +56,8 @@ def test_its_metadata_says_what_it_is_and_names_no_place(wheel: Path) -> None:
             "cursorkeeper.cli.main:main",
         ]
         assert "Tag: py3-none-any" in archive.read(f"{info}/WHEEL").decode()
-        places = re.compile(b"|".join(re.escape(str(p).encode()) for p in (ROOT, Path.home())) + rb"|https?://[^ \")]+/simple")
+        here = b"|".join(re.escape(str(p).encode()) for p in (ROOT, Path.home()))
+        places = re.compile(rb"(?:" + here + rb")\b|https?://[^ \")]+/simple")
         assert not [name for name in archive.namelist() if not name.endswith(".jar") and places.search(archive.read(name))]
     assert (metadata["Name"], metadata["Version"], metadata["License-Expression"]) == ("cursorkeeper", PROJECT["version"], "Apache-2.0")
     assert metadata["Requires-Python"] == PROJECT["requires-python"] and metadata["License-File"] == "LICENSE"
