@@ -11,14 +11,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cursorkeeper.format.pulsar import names
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.reading import STATE_BYTES_MAX
 from cursorkeeper.migration.target import WritePlan
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerState
 from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper_clients.zookeeper.values import Node
 
 ABSENT = -1
 CAS_TRIES_MAX = 10
@@ -44,6 +47,15 @@ def custom_metadata(ref: PulsarCursorRef) -> dict[str, bytes]:
         "pulsar/managed-ledger": names.managed_ledger_name(ref.topic).encode(),
         "pulsar/cursor": names.encode_name(ref.subscription).encode(),
     }
+
+
+def named_by(znode: bytes) -> int | None:
+    """The ledger that a cursor's znode names (-1: none); None: it cannot be read."""
+    try:
+        raw, _ = cursor_info.unwrap(znode, limit_bytes=STATE_BYTES_MAX)
+        return cursor_info.decode(raw).cursors_ledger
+    except DamageError:
+        return None
 
 
 def limited(spec: LedgerSpec, bookies: int) -> LedgerSpec:
@@ -72,7 +84,7 @@ class Writer:
         if plan.entry is not None:
             ledger = await self._new_ledger(plan.entry, notes)
         try:
-            await self._swap(plan.znode if ledger < 0 else plan.znode_for(ledger, self.now_ms), version)
+            await self._swap(plan.znode if ledger < 0 else plan.znode_for(ledger, self.now_ms), version, ledger)
         except MigrationError as e:
             if e.kind is Kind.REFUSED and ledger >= 0:  # certainly not named by the znode
                 notes += await self._delete(ledger, "the new ledger")
@@ -112,8 +124,9 @@ class Writer:
 
     # ---- the znode
 
-    async def _swap(self, value: bytes, version: int) -> None:
-        """Compare-and-set, decided. Raises MigrationError: REFUSED = certainly not done, AWAY = not known."""
+    async def _swap(self, value: bytes, version: int, ledger: int) -> None:
+        """Compare-and-set, decided. `ledger`: that `value` names, -1 for none. Raises MigrationError: REFUSED = the znode does not name
+        the ledger, AWAY = not known."""
         path, keeper = self.ref.path, self.ports.zookeeper
         for _ in range(CAS_TRIES_MAX):
             try:
@@ -123,7 +136,7 @@ class Writer:
                     await keeper.set(path, value, version)
                 return
             except (zk.BadVersion, zk.NodeExists) as e:
-                if await self._is_mine(value, version):
+                if await self._is_mine(value, version, ledger):
                     return  # an earlier try arrived after all
                 raise self._error(Kind.REFUSED, path, CHANGED, AGAIN) from e
             except zk.NoNode as e:
@@ -132,13 +145,20 @@ class Writer:
                 await self._wait(lambda: keeper.sync(path))
         raise self._error(Kind.AWAY, path, f"no answer to {CAS_TRIES_MAX} tries", "run this again: it finds out what is there")
 
-    async def _is_mine(self, value: bytes, version: int) -> bool:
-        async def look() -> bool:
-            await self.ports.zookeeper.sync(self.ref.path)
-            node = await self.ports.zookeeper.get(self.ref.path)
-            return node.data == value and node.version == version + 1
+    async def _is_mine(self, value: bytes, version: int, ledger: int) -> bool:
+        """Whether an earlier try was done: what it wrote is there, or what a broker has made of it since, which still names the ledger."""
 
-        return await self._wait(look)
+        async def look() -> Node:
+            await self.ports.zookeeper.sync(self.ref.path)
+            return await self.ports.zookeeper.get(self.ref.path)
+
+        node = await self._wait(look)
+        if ledger < 0:
+            return node.data == value and node.version == version + 1
+        named = named_by(node.data)
+        if named is None:
+            raise self._error(Kind.AWAY, self.ref.path, f"{CHANGED}, and cannot be read", f"look at it; ledger {ledger} is left")
+        return named == ledger
 
     # ---- ledgers that nobody names any more
 

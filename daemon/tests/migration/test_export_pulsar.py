@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec, target_settings
@@ -30,6 +31,7 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -402,6 +404,35 @@ async def test_an_answer_that_was_lost_is_read_back(world: PulsarWorld, operatio
     assert outcome.ok and outcome.numbers["ledger"] in world.bookkeeper.ledgers, outcome
     assert cursor_info.decode(await world.znode(REF.path) or b"").cursors_ledger == outcome.numbers["ledger"]
     assert (await exported(world)).status == "already there"
+
+
+class Broker:
+    """ZooKeeper; a broker loads the topic before anybody looks again, and keeps the ledger that it finds."""
+
+    def __init__(self, world: PulsarWorld, real: ZooKeeper) -> None:
+        self._world, self._real, self.came = world, real, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def sync(self, path: str) -> None:
+        if path == REF.path and not self.came:
+            found = cursor_info.decode(await self._world.znode(path) or b"")
+            if found.cursors_ledger >= 0:
+                self.came = True
+                await self._world.put(path, cursor_info.encode(replace(found, cursor_properties={"broker": "was here"})))
+        await self._real.sync(path)
+
+
+async def test_an_answer_that_was_lost_before_a_broker_came_loses_no_ledger(world: PulsarWorld) -> None:
+    await ours(world)
+    await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, -1))))
+    engine = await exporting(world, replace=True)
+    broker = Broker(world, engine.pulsar.zookeeper)
+    world.zookeeper.faults.next("set", UnknownDone(), REF.path)
+    outcome = await replace(engine, pulsar=replace(engine.pulsar, zookeeper=broker)).one(REF)
+    named = cursor_info.decode(await world.znode(REF.path) or b"").cursors_ledger
+    assert broker.came and named in world.bookkeeper.ledgers, outcome
 
 
 async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(world: PulsarWorld, tmp_path: Path) -> None:

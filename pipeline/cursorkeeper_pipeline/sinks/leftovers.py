@@ -18,14 +18,14 @@ from typing import Final, NamedTuple
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.migration.writing import custom_metadata
+from cursorkeeper.migration.writing import custom_metadata, named_by
 from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
 from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.values import Node
 
 from cursorkeeper_pipeline.sinks.claims import Claims
-from cursorkeeper_pipeline.sinks.swapping import RUN_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, VERSION_KEY, named_by
+from cursorkeeper_pipeline.sinks.swapping import RUN_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, VERSION_KEY
 
 READ_BATCH: Final = 500
 NOTES_MAX: Final = 20

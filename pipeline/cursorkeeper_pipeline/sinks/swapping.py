@@ -16,13 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
-from cursorkeeper.cli.migrating import FORESEEN
 from cursorkeeper.cli.problems import CommandError
-from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.errors import Kind, MigrationError
-from cursorkeeper.migration.reading import STATE_BYTES_MAX
-from cursorkeeper.migration.writing import ABSENT, AGAIN, CHANGED
+from cursorkeeper.migration.writing import ABSENT, AGAIN, CHANGED, named_by
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
@@ -56,15 +53,6 @@ async def look(zookeeper: ZooKeeper, ref: PulsarCursorRef) -> Seen:
         named = named_by(node.data)
         pin = Pin(node.version, -1 if named is None else named)
     return Seen(ABSENT if topic is None else topic.version, pin)
-
-
-def named_by(znode: bytes) -> int | None:
-    """The ledger that a cursor's znode names (-1: none); None: it cannot be read."""
-    try:
-        raw, _ = cursor_info.unwrap(znode, limit_bytes=STATE_BYTES_MAX)
-        return cursor_info.decode(raw).cursors_ledger
-    except FORESEEN:
-        return None
 
 
 @dataclass(slots=True)
