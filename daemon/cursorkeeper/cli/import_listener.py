@@ -83,3 +83,12 @@ class QuietTelemetry:
 
     def log(self, event: str, **fields: Any) -> None:
         """Nothing: what matters reaches the listener."""
+
+    def opened(self, result: str) -> None:
+        """Nothing."""
+
+    def recovered(self, seconds: float) -> None:
+        """Nothing."""
+
+    def refused(self, code: str) -> None:
+        """Nothing."""

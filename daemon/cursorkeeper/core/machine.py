@@ -12,7 +12,7 @@ that was left; nothing is confirmed that a committed footer does not lead to.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
@@ -70,6 +70,11 @@ class Counters:
     truncations: int = 0
     """How often the stored state began to leave something out."""
     truncated_flushes: int = 0
+
+    def add(self, other: Counters) -> None:
+        """What another machine counted, too."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 class CursorMachine:

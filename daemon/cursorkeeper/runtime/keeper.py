@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import threading
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cursorkeeper.core import events as ev
@@ -19,7 +20,7 @@ from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.footer import Mark
 from cursorkeeper.core.intake_check import IntakeCheck
 from cursorkeeper.core.limits import Limits
-from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.machine import Counters, CursorMachine
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.core.table import LIVE, OPENING, State
 from cursorkeeper.core.whole_states import StateWriter
@@ -97,6 +98,7 @@ class Keeper:
         )
         self.policy = policy
         self.cursors: dict[CursorName, CursorRunner] = {}
+        self._counted, self._counting = Counters(), threading.Lock()
         self._timers: Timers[CursorRunner] = Timers(self._due)
         self._ready: deque[CursorRunner] = deque()
         self._is_ready: set[CursorRunner] = set()
@@ -166,7 +168,8 @@ class Keeper:
             runner.stop()
         for task in list(self._tasks):
             task.cancel()
-        self.cursors.clear()
+        for runner in list(self.cursors.values()):
+            self._forget(runner)
         self._ready.clear()
 
     # ---- cursors
@@ -259,8 +262,22 @@ class Keeper:
         writer = f"{self.identity}/{self.rng.getrandbits(64):016x}"
         machine = CursorMachine(name, self.limits, writer, jitter=self.rng.uniform(-0.1, 0.1), state_writer=self.state_writer)
         runner = CursorRunner(machine, self._services, self._changed)
+        if name in self.cursors:
+            self._forget(self.cursors[name])
         self.cursors[name] = runner
         return runner
+
+    def _forget(self, runner: CursorRunner) -> None:
+        """The cursor is held no more; what it counted counts on."""
+        with self._counting:
+            if self.cursors.get(runner.name) is runner:
+                del self.cursors[runner.name]
+                self._counted.add(runner.machine.counters)
+
+    def counted(self) -> tuple[Counters, list[CursorRunner]]:
+        """What the cursors that ended here counted, and those that count yet. For the metrics' thread: no cursor is in both."""
+        with self._counting:
+            return replace(self._counted), list(self.cursors.values())
 
     # ---- turns
 
@@ -269,8 +286,7 @@ class Keeper:
         self.telemetry.log("bug: cursor stopped", cursor=str(runner.name), error=repr(error))
         runner.machine.state = State.REFUSED
         self._timers.set(runner, None)
-        if self.cursors.get(runner.name) is runner:
-            del self.cursors[runner.name]
+        self._forget(runner)
         listeners = list(runner.listeners.values())
         runner.listeners.clear()
         for listener in listeners:
@@ -285,7 +301,7 @@ class Keeper:
             return
         if runner.is_ended:
             self._timers.set(runner, None)
-            del self.cursors[runner.name]
+            self._forget(runner)
             return
         at = runner.machine.wake_at_s
         if runner.detached_at is not None and runner.machine.state in LIVE:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ParamSpec, Protocol
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.table import State
+from cursorkeeper.core.table import LIVE, State
 from cursorkeeper.core.values import Delta, OpenRecord, RawEntry, Segment, SnapshotEnd
 from cursorkeeper.format import record
 from cursorkeeper.format.record import EncodeSettings
@@ -34,6 +35,17 @@ P = ParamSpec("P")
 KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open", RawEntry: "state"}
 
 
+class OpenResult(StrEnum):
+    """How an Open was answered, beside the codes of a refusal."""
+
+    OPENED = "OPENED"
+    DEPOSED = "DEPOSED"
+    CLOSED = "CLOSED"
+    DELETED = "DELETED"
+    GONE = "GONE"
+    """The source did not wait for the answer."""
+
+
 class Telemetry(Protocol):
     """What a runner reports; numbers only."""
 
@@ -43,6 +55,18 @@ class Telemetry(Protocol):
 
     def log(self, event: str, **fields: Any) -> None:
         """Something an operator may want to know."""
+        ...
+
+    def opened(self, result: str) -> None:
+        """A source's Open was answered: an `OpenResult`, or the code of its refusal."""
+        ...
+
+    def recovered(self, seconds: float) -> None:
+        """A cursor that was not held here can be worked with, so long after it was asked for."""
+        ...
+
+    def refused(self, code: str) -> None:
+        """A source was told Refused."""
         ...
 
 
@@ -78,6 +102,7 @@ class CursorRunner:
         self.request = ev.Open()
         """What that attachment asked for."""
         self.detached_at: float | None = services.clock()
+        self._recovering_since: float | None = services.clock()
         self.shrunk_ledger = False
         self.waiting_for = ""
         self.on_ended: list[Callable[[CursorRunner], None]] = []
@@ -129,6 +154,9 @@ class CursorRunner:
         except Exception as e:
             self._services.failed(self, e)
             return
+        if self._recovering_since is not None and self.machine.state in LIVE:
+            self._services.telemetry.recovered(self._services.clock() - self._recovering_since)
+            self._recovering_since = None
         self._changed(self)
 
     def _perform(self, effect: fx.Effect) -> None:

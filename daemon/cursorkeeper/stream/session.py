@@ -15,6 +15,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime.runner import OpenResult
 from cursorkeeper.stream import codec, state_parts
 from cursorkeeper.stream.credits import Credit, CreditPool
 from cursorkeeper.stream.outbox import MESSAGES_MAX, MESSAGES_PER_CURSOR, Outbox
@@ -35,18 +36,20 @@ class ProtocolViolation(Exception):
 class Handle:
     """One opened cursor of one stream: a `Listener`."""
 
-    def __init__(self, session: Session, handle: int, name: CursorName, attach: int) -> None:
+    def __init__(self, session: Session, handle: int, name: CursorName, attach: int, *, opening: bool = True) -> None:
         self.session, self.handle, self.name, self.attach = session, handle, name, attach
         self.credit = Credit(session.pool)
         self.outstanding = Outstanding(name.display)
         self.live = False
         self.confirmed = 0
+        self._opening = opening
 
     def _send(self, **message: object) -> None:
         self.session.outbox.put(pb.KeeperMessage(**message))  # type: ignore[arg-type]
 
     def on_state(self, machine: CursorMachine) -> None:
         """Opened, state, first credit."""
+        self.opened(OpenResult.OPENED)
         self.session.outbox.put_state(self.handle, self._state(machine))
         if machine.pause_reason:
             self.on_pause(machine.pause_reason)
@@ -72,6 +75,12 @@ class Handle:
         """The new generation."""
         self._send(reset_done=pb.ResetDone(handle=self.handle, generation=done.generation, mark_delete=codec.position_to(done.mark_delete)))
 
+    def opened(self, result: str) -> None:
+        """Count how the Open was answered, once."""
+        if self._opening:
+            self._opening = False
+            self.session.keeper.telemetry.opened(result)
+
     def on_pause(self, reason: str) -> None:
         """Stop delivering."""
         self._send(pause=pb.Pause(handle=self.handle, reason=reason))
@@ -83,27 +92,26 @@ class Handle:
     def on_refused(self, code: str, message: str, remedy: str) -> None:
         """The handle ends."""
         self.session.drop(self)
-        self.session.outbox.put(refused(self.handle, Refusal(code), self.name.display, message, remedy))
+        self.opened(code)
+        self.session.refuse(self.handle, Refusal(code), self.name.display, message, remedy)
 
     def on_deposed(self, epoch: int) -> None:
         """Somebody else has it."""
         self.session.drop(self)
+        self.opened(OpenResult.DEPOSED)
         self._send(deposed=pb.Deposed(handle=self.handle, epoch=epoch))
 
     def on_closed(self) -> None:
         """Closed as asked, or by the daemon."""
         self.session.drop(self)
+        self.opened(OpenResult.CLOSED)
         self._send(closed=pb.Closed(handle=self.handle))
 
     def on_deleted(self) -> None:
         """Deleted as asked."""
         self.session.drop(self)
+        self.opened(OpenResult.DELETED)
         self._send(deleted=pb.Deleted(handle=self.handle))
-
-
-def refused(handle: int, code: Refusal, cursor: str, message: str, remedy: str) -> pb.KeeperMessage:
-    """The message."""
-    return pb.KeeperMessage(refused=pb.Refused(handle=handle, code=str(code), cursor=cursor, message=message, remedy=remedy))
 
 
 class Session:
@@ -127,6 +135,7 @@ class Session:
         self._ended = True
         for handle in list(self._handles.values()):
             self.drop(handle)
+            handle.opened(OpenResult.GONE)
             self.keeper.detach(handle.name, handle.attach)
         self.outbox.close()
 
@@ -136,6 +145,11 @@ class Session:
             del self._handles[handle.handle]
             self.outbox.drop(handle.handle)
             handle.credit.close()
+
+    def refuse(self, handle: int, code: Refusal, cursor: str, message: str, remedy: str) -> None:
+        """Tell the source, and count it."""
+        self.keeper.telemetry.refused(code)
+        self.outbox.put(pb.KeeperMessage(refused=pb.Refused(handle=handle, code=str(code), cursor=cursor, message=message, remedy=remedy)))
 
     # ---- messages
 
@@ -178,9 +192,8 @@ class Session:
         number = message.handle
         display = f"{message.topic}|{message.subscription}"
         if number in self._handles:
-            self.outbox.put(
-                refused(number, Refusal.ALREADY_OPEN, display, f"handle {number} is in use on this stream", "choose another handle")
-            )
+            self.keeper.telemetry.opened(Refusal.ALREADY_OPEN)
+            self.refuse(number, Refusal.ALREADY_OPEN, display, f"handle {number} is in use on this stream", "choose another handle")
             return
         handle: Handle | None = None
         try:
@@ -199,14 +212,13 @@ class Session:
         except RefusedError as e:
             if handle is not None:
                 self.drop(handle)
-            self.outbox.put(refused(number, e.code, e.cursor, e.message, e.remedy))
+            self.keeper.telemetry.opened(e.code)
+            self.refuse(number, e.code, e.cursor, e.message, e.remedy)
 
     def _live(self, number: int) -> Handle | None:
         handle = self._handles.get(number)
         if handle is None:
-            self.outbox.put(
-                refused(number, Refusal.UNKNOWN_HANDLE, "", f"handle {number} is not open on this stream", "open the cursor first")
-            )
+            self.refuse(number, Refusal.UNKNOWN_HANDLE, "", f"handle {number} is not open on this stream", "open the cursor first")
         return handle
 
     def _fail(self, handle: Handle, error: RefusedError) -> None:
@@ -284,9 +296,9 @@ class Session:
             name = CursorName.checked(message.topic, message.subscription)
             if number in self._handles:
                 raise RefusedError(Refusal.ALREADY_OPEN, name.display, f"handle {number} is in use on this stream", "choose another handle")
-            handle = self._handles[number] = Handle(self, number, name, 0)
+            handle = self._handles[number] = Handle(self, number, name, 0, opening=False)
             self.keeper.delete_unopened(name, handle)
         except RefusedError as e:
             if handle is not None:
                 self.drop(handle)
-            self.outbox.put(refused(number, e.code, e.cursor, e.message, e.remedy))
+            self.refuse(number, e.code, e.cursor, e.message, e.remedy)

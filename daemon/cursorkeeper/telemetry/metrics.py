@@ -1,18 +1,21 @@
 """Prometheus metrics of the daemon, and the runner's `Telemetry` on top of them and the log.
 
-Owns names and help texts. Counters of cursors are summed at scrape time from the machines: nothing is counted twice,
-and the hot path touches two metrics per record.
+Owns names and help texts. Counters of cursors are summed at scrape time: what the machines count, and what those that ended
+here had counted, so that they never go down. Nothing is counted twice, and the hot path touches two metrics per record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.table import ENDED, State
-from cursorkeeper.runtime.runner import KINDS
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, start_http_server
+from cursorkeeper.runtime.runner import KINDS, OpenResult
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
 
 _SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16)
+_RECOVERY_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
 _BYTES = tuple(float(64 * 2 ** (step / 2)) for step in range(29))
 """64 B to 1 MiB in steps of 1.41."""
 _WARN = (
@@ -51,12 +55,36 @@ class DaemonTelemetry:
         )
         # there from the start: an alert sees the first one only as a step up from 0
         self._ended = {str(state): ended.labels(str(state)) for state in (State.CLOSED, *sorted(ENDED))}
+        opens = Counter("cursorkeeper_opens", "Opens of sources, by how they were answered.", ["result"], registry=self.registry)
+        self._opens = {str(result): opens.labels(str(result)) for result in (*OpenResult, *Refusal)}
+        refusals = Counter("cursorkeeper_refusals", "What sources were told Refused, by code.", ["code"], registry=self.registry)
+        self._refusals = {str(code): refusals.labels(str(code)) for code in Refusal}
+        self._recovery_seconds = Histogram(
+            "cursorkeeper_recovery_seconds",
+            "From asking for a cursor that was not held here to its state.",
+            buckets=_RECOVERY_SECONDS,
+            registry=self.registry,
+        )
+        build = Gauge("cursorkeeper_build_info", "1; what runs, as labels.", ["version", "python"], registry=self.registry)
+        build.labels(version("cursorkeeper"), python_version()).set(1)
         ProcessCollector(registry=self.registry)
 
     def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
         """One record is acknowledged."""
         self._append_seconds.observe(seconds)
         self._bytes_of[kind].observe(stored_bytes)
+
+    def opened(self, result: str) -> None:
+        """A source has its answer."""
+        self._opens[result].inc()
+
+    def recovered(self, seconds: float) -> None:
+        """One cursor is there."""
+        self._recovery_seconds.observe(seconds)
+
+    def refused(self, code: str) -> None:
+        """A source was told so."""
+        self._refusals[code].inc()
 
     def log(self, event: str, **fields: Any) -> None:
         """One line, and a count."""
@@ -90,9 +118,10 @@ class _CursorCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         states: dict[str, int] = {}
-        sums = dict.fromkeys(SUMMED, 0)
+        ended, runners = self._keeper.counted()
+        sums = {name: getattr(ended, name) for name in SUMMED}
         chain_max = paused = size_sum = size_max = truncated = 0
-        for runner in list(self._keeper.cursors.values()):
+        for runner in runners:
             machine = runner.machine
             states[str(machine.state)] = states.get(str(machine.state), 0) + 1
             chain_max = max(chain_max, len(machine.chain))
@@ -131,4 +160,4 @@ class _CursorCollector(Collector):
             "cursorkeeper_truncated_acks", "Acks that the stored states leave out, by the operator's leave.", value=truncated
         )
         for name, value in sums.items():
-            yield CounterMetricFamily(f"cursorkeeper_{name}", f"{name.replace('_', ' ')} of the cursors held now.", value=value)
+            yield CounterMetricFamily(f"cursorkeeper_{name}", f"{name.replace('_', ' ')} of all cursors since the start.", value=value)

@@ -239,6 +239,15 @@ class Quiet:
         self._sim.stats[f"told {event}"] += 1
         self._sim.check.log(f"{self._title} {event} {sorted(fields.items())}")
 
+    def opened(self, result: str) -> None:
+        """The sources of the simulation know it themselves."""
+
+    def recovered(self, seconds: float) -> None:
+        self._sim.stats["recoveries"] += 1
+
+    def refused(self, code: str) -> None:
+        """The sources of the simulation know it themselves."""
+
 
 @dataclass(slots=True)
 class Outcome:

@@ -20,6 +20,7 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, Partial
 from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.runner import Telemetry
 from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
 from pyroaring import BitMap
@@ -34,12 +35,24 @@ class SilentTelemetry:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.flushes = 0
+        self.opens: list[str] = []
+        self.refusals: list[str] = []
+        self.recoveries_s: list[float] = []
 
     def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
         self.flushes += 1
 
     def log(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
+
+    def opened(self, result: str) -> None:
+        self.opens.append(result)
+
+    def recovered(self, seconds: float) -> None:
+        self.recoveries_s.append(seconds)
+
+    def refused(self, code: str) -> None:
+        self.refusals.append(code)
 
 
 @dataclass
@@ -120,14 +133,14 @@ class World:
         """Of keepers that are made from now on; None: the native form."""
         self.keepers: list[Keeper] = []
 
-    async def keeper(self, identity: str = "k") -> Keeper:
+    async def keeper(self, identity: str = "k", telemetry: Telemetry | None = None) -> Keeper:
         gateway, session = self.bookkeeper.gateway(), self.zookeeper.session()
         await gateway.start()
         await session.start()
         keeper = Keeper(
             gateway,
             session,
-            SilentTelemetry(),
+            telemetry or SilentTelemetry(),
             limits=self.limits,
             keeper_limits=self.keeper_limits,
             policy=LedgerPolicy(password=PASSWORD),
