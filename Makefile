@@ -15,7 +15,7 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes demo test test-pipeline test-containers test-fast test-java check bench images up down clean
+.PHONY: help setup jar dist interop-classes demo test test-pipeline test-containers test-fast test-java check mutants bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
@@ -94,6 +94,11 @@ test-pipeline: setup $(VENV)/.spark $(JAR)
 # to expire, for disks, for containers), so two of them share a machine well: each has a system of its own.
 test-containers: setup $(JAR)
 	$(PYTEST) -n $(WORKERS) --max-worker-restart 1 testcontainers_tests
+
+# Which rules of core and runtime could go without a test noticing. All of them take hours: SAMPLE=200 takes so many by chance,
+# ONLY=rolling those of one module.
+mutants: setup
+	$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(ONLY),--only $(ONLY))
 
 bench: setup $(VENV)/.spark $(JAR)
 	$(BIN)/python -m bench
