@@ -272,7 +272,7 @@ class Making:
             (state.mark_delete.ledger, state.mark_delete.entry),
         )
         self._bar.say(f"closing {self._name}")
-        self._dispatch(ev.Close())
+        self._dispatch(ev.Close(self._attach))
         await self._until(self._told, lambda: False, "closing the cursor", ends_well="closed")
         return Imported(self._name.display, machine.epoch, machine.generation, mark_delete, acked, partials, replaced)
 

@@ -16,7 +16,9 @@ from cursorkeeper.core.values import LayoutItem
 @dataclass(frozen=True, slots=True)
 class Open:
     """Claim the cursor. `create`: it may be absent. `takeover`: a footer that says open may be deposed. `only`: claim nothing but
-    this footer, whatever the other two allow: who has looked, and decided, must not act on what came since."""
+    this footer, whatever the other two allow: who has looked, and decided, must not act on what came since. `own`: how the
+    writers of this keeper begin (empty: not known). A footer that one of them left open needs no takeover: a keeper has one
+    machine for a cursor, so that one has stopped, and whatever it had sent is decided by the claim's version."""
 
     create: bool = True
     takeover: bool = False
@@ -25,6 +27,7 @@ class Open:
     cursor_properties: Mapping[str, str] | None = None
     for_delete: bool = False
     only: Mark | None = None
+    own: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,17 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Make everything durable, commit the closed footer, end."""
+    """Make everything durable, commit the closed footer, end. `attach`: the handle that asks, which means nothing once another
+    one holds the cursor; None: the keeper itself."""
+
+    attach: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Commit the tombstone, delete the ledgers, end."""
+    """Commit the tombstone, delete the ledgers, end. `attach` as in `Close`; a close never replaces it."""
+
+    attach: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import flushing, intake, rolling, snapshotting, whole_states
+from cursorkeeper.core import flushing, intake, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.footer import Base, EmptyBase, FooterState, InlineBase, PulsarBase
 from cursorkeeper.core.joining import NOTHING
@@ -26,21 +26,40 @@ if TYPE_CHECKING:
 
 def on_close(m: CursorMachine, event: ev.Close, now: float) -> None:
     """No more intake; everything accepted becomes durable, then the closed footer is committed."""
-    if m.state in OPENING:
-        m.wanted_after_opening = event
+    if not _is_theirs(m, event.attach):
+        m.counters.late_events += 1
         return
+    if m.state is State.CLOSING:
+        if event.attach is not None and event.attach == m.reopen:
+            m.reopen = None  # it waited for the cursor to be read again, and does not want it any more
+        return
+    if m.state in OPENING:
+        if m.wanted_after_opening is None:
+            m.wanted_after_opening = event
+        if event.attach is None:
+            opening.give_up(m)
+        return
+    m.leaving = m.attach if m.attach is not None else m.attach_waiting
     m.attach = m.attach_waiting = None
     m.closing = True
     m.move(State.CLOSING)
     m.emit_all(m.progress.confirmations())
 
 
+def _is_theirs(m: CursorMachine, attach: int | None) -> bool:
+    """Whether the cursor is this handle's to end: it holds it, waits for its state, or held it when the close began."""
+    return attach is None or attach in (m.attach, m.attach_waiting, m.reopen, m.leaving)
+
+
 def on_delete(m: CursorMachine, event: ev.Delete, now: float) -> None:
     """Everything that is still undecided is decided by the tombstone."""
+    if not _is_theirs(m, event.attach):
+        m.counters.late_events += 1
+        return
     if m.state in OPENING:
         m.wanted_after_opening = event
         return
-    m.attach = m.attach_waiting = None
+    m.attach = m.attach_waiting = m.reopen = None
     m.deleting = True
     outstanding = m.commit.outstanding
     while len(m.resets) > (outstanding is not None and outstanding.purpose is Purpose.RESET):

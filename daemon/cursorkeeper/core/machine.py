@@ -125,8 +125,10 @@ class CursorMachine:
         self.resets: deque[ev.Reset] = deque()
         self.deferred: list[ev.SetLayout | ev.SetProperties] = []
         self.closing = False
-        self.wanted_after_opening: ev.Event | None = None
+        self.wanted_after_opening: ev.Close | ev.Delete | None = None
         """A close or delete that came too early."""
+        self.leaving: int | None = None
+        """The handle that was attached when the close began: a delete of its own may still come."""
         self.deleting = False
         self.paused_for = ""
         """`away` or `limit` while NOT_PERSISTABLE."""
@@ -381,6 +383,12 @@ class CursorMachine:
         """What came too early, in its order."""
         for event in late:
             HANDLERS[type(event)](self, event, self.now)
+
+    @property
+    def is_leaving(self) -> bool:
+        """It is on its way out, or will be as soon as it is open: whoever wants the cursor waits for the end."""
+        going = self.deleting or self.wanted_after_opening is not None
+        return going or self.state not in LIVE | OPENING
 
     @property
     def is_ended(self) -> bool:

@@ -20,6 +20,7 @@ from cursorkeeper.core.values import CursorProperties, Segment, Stamp
 if TYPE_CHECKING:
     from cursorkeeper.core.machine import CursorMachine
 
+STOPPING, STOPPING_REMEDY = "the daemon is stopping", "open it elsewhere, or here after the restart"
 OPEN_ELSEWHERE_REMEDY = "close it there, or open it with takeover"
 
 
@@ -68,6 +69,9 @@ def read_footer(m: CursorMachine, *, sync: bool) -> None:
 
 def claim(m: CursorMachine, event: ev.FooterRead) -> None:
     o, footer = m.opening, event.footer
+    if _is_given_up(m):
+        give_up(m)
+        return
     if footer is None and o.seen:
         m.footer_lost()
         return
@@ -93,13 +97,32 @@ def claim(m: CursorMachine, event: ev.FooterRead) -> None:
             raise AssertionError("a newer footer must not reach the claim")
         _create(m, footer)
         return
-    if footer.state is FooterState.OPEN and not o.request.takeover:
+    if footer.state is FooterState.OPEN and not o.request.takeover and not _is_own(m, footer):
         _not_opened(m, Refusal.OPEN_ELSEWHERE, f"epoch {footer.epoch} of {footer.writer} holds it", OPEN_ELSEWHERE_REMEDY)
         return
     m.write = 1
     claim = replace(footer, epoch=footer.epoch + 1, writer=m.writer_id, write=1, state=FooterState.OPEN)
     m.waiting_for = "ZooKeeper: claiming"
     m.propose(claim, Purpose.CLAIM)
+
+
+def _is_own(m: CursorMachine, footer: Footer) -> bool:
+    """Left open by a machine of this keeper that a bug stopped: no other one is to be asked."""
+    own = m.opening.request.own
+    return bool(own) and footer.writer.startswith(own)
+
+
+def give_up(m: CursorMachine) -> None:
+    """The keeper stops. A claim that is not sent yet is not begun; one that is sent goes on, so that its footer is closed again."""
+    if m.state is State.CLAIMING and m.commit.outstanding is None and m.opening.suspect is None:
+        m.move(State.CLOSED)
+        m.emit(fx.Refuse(Refusal.SHUTTING_DOWN, STOPPING, STOPPING_REMEDY))
+        m.emit(fx.Ended())
+
+
+def _is_given_up(m: CursorMachine) -> bool:
+    wanted = m.wanted_after_opening
+    return isinstance(wanted, ev.Close) and wanted.attach is None
 
 
 def _create(m: CursorMachine, tombstone: Footer | None) -> None:
@@ -252,8 +275,20 @@ def on_chain_read(m: CursorMachine, event: ev.ChainRead, now: float) -> None:
         snapshotting.start(m, "format", now)
     if m.attach_waiting is not None:
         intake.take_layout(m, m.attach_waiting, m.attach_layout)
-    if m.wanted_after_opening is not None:
-        m.redeliver([m.wanted_after_opening])
+    _end_as_wanted(m)
+
+
+def _end_as_wanted(m: CursorMachine) -> None:
+    """A close or delete that came too early. Its handle may be gone by now; another one that has come instead keeps the cursor
+    from a close. A delete was there first: it is done."""
+    wanted, m.wanted_after_opening = m.wanted_after_opening, None
+    match wanted:
+        case ev.Close() if wanted.attach is None or m.attach_waiting in (None, wanted.attach):
+            m.redeliver([ev.Close()])
+        case ev.Delete():
+            m.redeliver([ev.Delete()])
+        case _:
+            pass
 
 
 def on_chain_missing(m: CursorMachine, event: ev.ChainMissing, now: float) -> None:

@@ -22,6 +22,7 @@ from cursorkeeper.core.intake_check import IntakeCheck
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import Counters, CursorMachine
 from cursorkeeper.core.names import ROOT, CursorName
+from cursorkeeper.core.opening import STOPPING, STOPPING_REMEDY
 from cursorkeeper.core.table import LIVE, OPENING, State
 from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.format.record import EncodeSettings
@@ -38,6 +39,15 @@ DELETES_WAIT_MAX_S = 2.0
 """How long a close waits for deletions of dropped ledgers; what is left then is garbage collection's."""
 ROOM_MIN = 2
 """A turn may take two places: a segment goes with the delta in front of it."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A handle that wants a cursor which is on its way out: it is opened when that has ended."""
+
+    listener: Listener
+    deletes: bool = False
+    """And deleted then: what the handle wished while it waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,9 @@ class Keeper:
     ) -> None:
         self.limits, self.keeper_limits, self.identity = limits, keeper_limits, identity
         self.rng = rng or random.Random()
+        self.own = f"{identity}/{self.rng.getrandbits(64):016x}."
+        """How every writer of this keeper begins, and of no other."""
+        self._claims = 0
         self.telemetry = telemetry
         self.ledgers = ledgers
         self.state_writer = state_writer
@@ -107,7 +120,7 @@ class Keeper:
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they were begun, so that a run can be repeated."""
         self._attachments = 0
-        self._waiting_to_open: set[int] = set()
+        self._waiting_to_open: dict[int, Waiting] = {}
         self._poll: asyncio.Task[None] | None = None
         self.draining = False
         self.failures: list[BaseException] = []
@@ -119,8 +132,8 @@ class Keeper:
         self._poll = asyncio.get_running_loop().create_task(self._poll_footers())
 
     async def close(self, timeout_s: float | None = None) -> list[CursorName]:
-        """Close every cursor: last flush, footer, end. Returns those that did not make it in time: what they had
-        confirmed is durable all the same."""
+        """Close every cursor: last flush, footer, end. One that is being claimed is closed when it is open; a claim that was not
+        sent is not begun. Returns those that did not make it in time: what they had confirmed is durable all the same."""
         self.draining = True
         limit = self.keeper_limits.close_timeout_s if timeout_s is None else timeout_s
         for runner in list(self.cursors.values()):
@@ -130,15 +143,14 @@ class Keeper:
                 await self._wait_all_closed()
         except TimeoutError:
             pass
-        left = [r.name for r in self.cursors.values() if r.machine.state not in OPENING]
+        left = [r.name for r in self.cursors.values() if not r.is_ended]
         if not left:
             await self.wait_tasks(DELETES_WAIT_MAX_S)
         self.abandon()
         return left
 
     async def _wait_all_closed(self) -> None:
-        """A cursor that is still opening has accepted nothing: it needs no close."""
-        waiting = [r for r in self.cursors.values() if r.machine.state not in OPENING]
+        waiting = [r for r in self.cursors.values() if not r.is_ended]
         left = len(waiting)
         done = asyncio.Event()
 
@@ -195,7 +207,7 @@ class Keeper:
                 "raise cursors_max, or use another daemon",
             )
         runner = self._new(name)
-        runner.dispatch(request)
+        runner.dispatch(replace(request, own=self.own))
         if runner.is_ended:
             raise RefusedError(
                 Refusal.UNAVAILABLE, name.display, "an internal error stopped this cursor", "open it again; report this with the log"
@@ -204,14 +216,11 @@ class Keeper:
 
     def _check_draining(self, name: CursorName) -> None:
         if self.draining:
-            raise RefusedError(
-                Refusal.SHUTTING_DOWN, name.display, "the daemon is stopping", "open it elsewhere, or here after the restart"
-            )
+            raise RefusedError(Refusal.SHUTTING_DOWN, name.display, STOPPING, STOPPING_REMEDY)
 
     def _attach(self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener) -> None:
-        if runner.machine.state not in LIVE | OPENING or runner.machine.deleting:
-            # it is on its way out: open it again when it has ended
-            self._waiting_to_open.add(attach)
+        if runner.machine.is_leaving:
+            self._waiting_to_open[attach] = Waiting(listener)
             runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
             return
         if runner.handle is not None and not request.takeover:
@@ -224,42 +233,70 @@ class Keeper:
 
     def _open_again(self, runner: CursorRunner, attach: int, listener: Listener) -> None:
         """The cursor ends only to be read again for this handle."""
-        self._waiting_to_open.add(attach)
+        self._waiting_to_open[attach] = Waiting(listener)
         request = runner.request
         runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
 
     def detach(self, name: CursorName, attach: int) -> None:
         """The handle is gone, also if it was still waiting for its turn to open."""
-        self._waiting_to_open.discard(attach)
+        self._waiting_to_open.pop(attach, None)
         runner = self.cursors.get(name)
         if runner is not None:
             runner.detach(attach)
 
+    def end(self, name: CursorName, wish: ev.Close | ev.Delete) -> None:
+        """A handle's own close or delete. One that still waits for its turn is answered here: the cursor that it waits for is
+        another handle's."""
+        assert wish.attach is not None
+        waiting = self._waiting_to_open.get(wish.attach)
+        if waiting is None:
+            runner = self.cursors.get(name)
+            if runner is not None:
+                runner.dispatch(wish)
+        elif isinstance(wish, ev.Delete):
+            waiting.deletes = True
+        elif not waiting.deletes:
+            del self._waiting_to_open[wish.attach]
+            waiting.listener.on_closed()
+
     def _reopen(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
-        if attach not in self._waiting_to_open:
+        waiting = self._waiting_to_open.pop(attach, None)
+        if waiting is None:
             return  # whoever waited is gone: a cursor must not be held for nobody
-        self._waiting_to_open.discard(attach)
         try:
             self.open(name, request, attach, listener)
         except RefusedError as e:
             listener.on_refused(e.code, e.message, e.remedy)
+            return
+        if waiting.deletes:
+            self.end(name, ev.Delete(attach))
 
     def delete_unopened(self, name: CursorName, listener: Listener, only: Mark | None = None) -> None:
-        """Delete a cursor that nobody has open here: claim, fence, tombstone. `only`: see `Open`. Raises RefusedError."""
+        """Delete a cursor that nobody has open here: claim, fence, tombstone. One that is on its way out is deleted when it has
+        ended. `only`: see `Open`. Raises RefusedError."""
         self._check_draining(name)
         runner = self.cursors.get(name)
         if runner is None or runner.is_ended:
             runner = self._new(name)
             runner.listeners[self.attach_id()] = listener
             runner.dispatch(ev.Open(create=False, takeover=True, for_delete=True, only=only))
-        elif runner.handle is None and runner.machine.state in LIVE:
+        elif runner.machine.is_leaving:
+            runner.on_ended.append(lambda _r: self._delete_ended(name, listener, only))
+        elif runner.handle is None:
             runner.listeners[self.attach_id()] = listener
             runner.dispatch(ev.Delete())
         else:
             raise RefusedError(Refusal.ALREADY_OPEN, name.display, "it is open on another handle", "delete it there, or close it first")
 
+    def _delete_ended(self, name: CursorName, listener: Listener, only: Mark | None) -> None:
+        try:
+            self.delete_unopened(name, listener, only)
+        except RefusedError as e:
+            listener.on_refused(e.code, e.message, e.remedy)
+
     def _new(self, name: CursorName) -> CursorRunner:
-        writer = f"{self.identity}/{self.rng.getrandbits(64):016x}"
+        self._claims += 1
+        writer = f"{self.own}{self._claims:x}"
         machine = CursorMachine(name, self.limits, writer, jitter=self.rng.uniform(-0.1, 0.1), state_writer=self.state_writer)
         runner = CursorRunner(machine, self._services, self._changed)
         if name in self.cursors:

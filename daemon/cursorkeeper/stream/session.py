@@ -260,6 +260,10 @@ class Session:
         if handle is None:
             return
         try:
+            if kind in ("close_cursor", "delete_cursor"):
+                wish = ev.Close if kind == "close_cursor" else ev.Delete
+                self.keeper.end(handle.name, wish(handle.attach))
+                return
             event = self._control_event(kind, message, handle)
             if isinstance(event, ev.SetLayout | ev.SetProperties | ev.Reset):
                 handle.outstanding.add(event.seq, control=True)
@@ -270,7 +274,7 @@ class Session:
 
     def _control_event(self, kind: str, message: pb.SourceMessage, handle: Handle) -> ev.Event:
         cursor = handle.name.display
-        if not handle.live and kind not in ("close_cursor", "delete_cursor"):
+        if not handle.live:
             raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{kind} before StateEnd", "wait for StateEnd")
         match kind:
             case "layout":
@@ -279,15 +283,11 @@ class Session:
             case "set_cursor_properties":
                 sent = message.set_cursor_properties
                 return ev.SetProperties(handle.attach, sent.seq, codec.generation_of(sent, cursor), dict(sent.properties.values))
-            case "reset_cursor":
+            case _:
                 reset = message.reset_cursor
                 if not reset.HasField("target"):
                     raise RefusedError(Refusal.BAD_MESSAGE, cursor, "a reset without a target", "send the new mark-delete position")
                 return ev.Reset(handle.attach, reset.seq, codec.generation_of(reset, cursor), codec.position_of(reset.target))
-            case "close_cursor":
-                return ev.Close()
-            case _:
-                return ev.Delete()
 
     def _delete_unopened(self, message: pb.DeleteCursor) -> None:
         number = message.handle

@@ -224,11 +224,11 @@ class Handle:
 
     def close(self) -> None:
         self.leaving = True
-        self._dispatch(ev.Close())
+        self.node.keeper.end(self.model.name, ev.Close(self.attach))
 
     def delete(self) -> None:
         self.leaving = self.deleting = True
-        self._dispatch(ev.Delete())
+        self.node.keeper.end(self.model.name, ev.Delete(self.attach))
 
     def detach(self) -> None:
         """The stream broke."""

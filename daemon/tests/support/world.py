@@ -174,7 +174,7 @@ class Source:
         self.keeper.cursors[self.name].dispatch(event)
 
     def send_close(self) -> None:
-        self.send(ev.Close())
+        self.keeper.end(self.name, ev.Close(self.attach))
 
     def poll_footer(self) -> None:
         """What the slow poll does, now."""
