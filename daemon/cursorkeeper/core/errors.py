@@ -64,5 +64,9 @@ class TooNewError(DamageError):
     """Written by a newer version. Not damage: never repaired, never skipped; upgrade first."""
 
 
+class ForeignRecordError(DamageError):
+    """A record that is whole and does not belong where it is: of another cursor, or of a later owner than the footer's."""
+
+
 class IllegalTransitionError(CursorKeeperError):
     """An event that the transition table does not allow in this state: a bug."""

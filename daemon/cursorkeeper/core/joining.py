@@ -32,8 +32,7 @@ def join(deltas: Iterable[Delta]) -> Delta:
         md_properties = newer(md_properties, delta.mark_delete_properties)
         cursor_properties = newer(cursor_properties, delta.cursor_properties)
         for item in delta.layout:
-            known = layout.get(item.ledger)
-            if known is None or known.state < item.state:
+            if item.is_ahead_of(layout.get(item.ledger)):
                 layout[item.ledger] = item
         for ledger, entries in delta.acks.items():
             before = acks.get(ledger)

@@ -118,13 +118,13 @@ class Layout:
             before = item.ledger
 
     def join(self, run: Iterable[LayoutItem]) -> tuple[LayoutItem, ...]:
-        """Takes over what is new; returns the items that changed. Progress only: OPEN < CLOSED < TRIMMED."""
+        """Takes over what is new; returns the items that changed. Progress only: see `LayoutItem.is_ahead_of`."""
         changed: list[LayoutItem] = []
         added = False
         for item in run:
             tidy = item if item.state is LayoutState.CLOSED else LayoutItem(item.ledger, item.state, 0)
             known = self._items.get(item.ledger)
-            if known is not None and known.state >= tidy.state:
+            if not tidy.is_ahead_of(known):
                 continue
             added = added or known is None
             self._items[item.ledger] = tidy

@@ -218,9 +218,11 @@ class AckState:
         changed = self.layout.join(i for i in run if i.ledger >= self.mark_delete.ledger)
         for item in changed:
             if item.state is LayoutState.TRIMMED:
+                # wholly acked: nothing is kept of it but what mark-delete says, whether the acks came before or come after
                 self.partials.pop(item.ledger, None)
-                if item.ledger != self.mark_delete.ledger:
-                    self.ledgers.pop(item.ledger, None)
+                self.ledgers.pop(item.ledger, None)
+                if item.ledger == self.mark_delete.ledger and self.mark_delete.entry >= 0:
+                    self._ledger(item.ledger).ack_through(self.mark_delete.entry)
         return changed
 
     # ---- recovered records
@@ -337,7 +339,7 @@ class AckState:
         best = at
         while True:
             acks = self.ledgers.get(at.ledger)
-            if acks is not None and not self.layout.is_trimmed(at.ledger):  # what is kept of a trimmed ledger depends on the order
+            if acks is not None:
                 prefix = acks.first_unacked() - 1
                 if prefix > at.entry:
                     at = Position(at.ledger, prefix)
@@ -364,7 +366,10 @@ def _entries_of(parts: list[LedgerColumns]) -> BitMap:
 
 
 def newer(mine: P | None, other: P | None) -> P | None:
-    """The map with the later stamp."""
+    """The map with the later stamp. Of two different maps with one stamp, which no writer makes, the one whose sorted pairs are
+    greater: so the order of the joins never counts."""
     if mine is None or other is None:
         return other if mine is None else mine
-    return other if other.stamp > mine.stamp else mine
+    if other.stamp != mine.stamp:
+        return other if other.stamp > mine.stamp else mine
+    return other if sorted(other.values.items()) > sorted(mine.values.items()) else mine

@@ -55,6 +55,11 @@ class LayoutItem(NamedTuple):
     state: LayoutState
     entries: int
 
+    def is_ahead_of(self, known: LayoutItem | None) -> bool:
+        """Whether a join takes this item and not the known one of the same ledger: the later state, and of two closed ones the
+        longer. A ledger believed to be shorter than it is would let mark-delete cross over entries that nobody acked."""
+        return known is None or (self.state, self.entries) > (known.state, known.entries)
+
 
 class PartialKey(NamedTuple):
     """The entry that holds a partly acked batch."""

@@ -273,6 +273,8 @@ def _read_partial(data: bytes, pos: int, key: PartialKey, room: int) -> tuple[Pa
     missing, pos = sections.read(data, pos, room)
     if len(missing) != announced:
         raise DamageError(f"batch {key.ledger}:{key.entry} announces {announced} missing indexes and holds {len(missing)}")
+    if batch_size > ENTRY_ID_MAX + 1:
+        raise DamageError(f"batch {key.ledger}:{key.entry} of {batch_size} messages")
     if batch_size and missing.max() >= batch_size:
         raise DamageError(f"batch {key.ledger}:{key.entry} of {batch_size} misses index {missing.max()}")
     return Partial(batch_size, missing), pos

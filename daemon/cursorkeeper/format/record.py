@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.errors import DamageError, ForeignRecordError, TooNewError
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta, OpenRecord, Record, RecordBody, Segment, SnapshotEnd
 from cursorkeeper.format import delta, open_record, snapshot
@@ -113,7 +113,7 @@ def split_body(data: bytes, cursor_hash: int | None) -> tuple[RecordHeader, byte
     """
     header = peek(data)
     if cursor_hash is not None and header.cursor_hash != cursor_hash:
-        raise DamageError(f"a record of another cursor: hash {header.cursor_hash:016x} instead of {cursor_hash:016x}")
+        raise ForeignRecordError(f"a record of another cursor: hash {header.cursor_hash:016x} instead of {cursor_hash:016x}")
     stored = data[RECORD_HEADER_BYTES:]
     crc = crc32c(data[:CRC_AT] + _NO_CRC + stored)
     if crc != header.crc32c:

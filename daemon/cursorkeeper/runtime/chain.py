@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.checksums import combined
-from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.errors import DamageError, ForeignRecordError, TooNewError
 from cursorkeeper.core.footer import (
     Base,
     ChainLedger,
@@ -268,7 +268,7 @@ class ChainReader:
             return
         if int(batch.epoch.max()) > footer.epoch:
             place = f"ledger {ledger} entry {begin + int(batch.epoch.argmax())}"
-            raise DamageError(f"is of epoch {int(batch.epoch.max())}, the footer of {footer.epoch}", place)
+            raise ForeignRecordError(f"is of epoch {int(batch.epoch.max())}, the footer of {footer.epoch}", place)
         current = batch.generation == footer.generation
         # what stands in front of the snapshot, the snapshot holds too: checked, not joined
         needed = np.arange(begin, begin + len(part)) >= (base.first_entry if base else 0)
@@ -312,7 +312,7 @@ class ChainReader:
             if (ledger, entry) in self._skippable:
                 out.skipped.append(EntryAddress(ledger, entry))
                 return  # each slice holds only acks that an entry before it holds
-            if entry == 0 and not (e.message.startswith("a record of another cursor")):
+            if entry == 0 and not isinstance(e, ForeignRecordError):
                 out.damage.append(str(e))  # the open record is for people
                 return
             raise
@@ -368,6 +368,9 @@ class ChainReader:
 def _base_state(base: Base, footer: Footer, window: StateWindow) -> AckState:
     state = AckState(base.mark_delete if isinstance(base, EmptyBase) else FIRST)
     if isinstance(base, InlineBase):
+        if base.generation != footer.generation or base.epoch > footer.epoch:
+            told = f"of epoch {base.epoch} and generation {base.generation}, the footer of {footer.epoch} and {footer.generation}"
+            raise ForeignRecordError(f"the inline state is {told}", "footer")
         window.join_segment(state, base.state)
     elif isinstance(base, PulsarBase):
         window.join_delta(state, pulsar_ledger.delta_of_base(base))

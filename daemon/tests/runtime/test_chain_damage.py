@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from cursorkeeper.core.footer import Footer, SnapshotBase
+from cursorkeeper.core.footer import Footer, InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.snapshotting import SnapshotPhase
-from cursorkeeper.core.values import Delta, Record
+from cursorkeeper.core.values import Delta, Record, Segment
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.record import Kind
@@ -285,6 +285,24 @@ async def test_decision_22_a_record_of_a_later_epoch_than_the_footer_is_refused(
     late = record.decode(ledger.entries[-1], None)
     ledger.entries[-1] = record.encode(replace(late, epoch=99))
     await here.assert_refused("DAMAGED", "epoch 99", f"ledger {here.base.ledger} entry {len(ledger.entries) - 1}")
+
+
+@virtual
+async def test_an_open_record_of_a_later_owner_is_refused_though_a_damaged_one_is_harmless() -> None:
+    here = await kept()
+    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
+    late = record.decode(ledger.entries[0], None)
+    ledger.entries[0] = record.encode(replace(late, epoch=99))
+    await here.assert_refused("DAMAGED", "epoch 99", f"ledger {here.base.ledger} entry 0")
+
+
+@pytest.mark.parametrize("change", [{"generation": 7}, {"epoch": 99}])
+@virtual
+async def test_an_inline_state_of_another_generation_or_a_later_owner_is_refused(change: dict[str, int]) -> None:
+    here = await kept()
+    base = InlineBase(Segment(mark_delete=Position(DATA, 9)), here.footer.epoch, here.footer.generation, 1)
+    await here.change_footer(lambda f: replace(f, base=replace(base, **change)))  # type: ignore[arg-type]
+    await here.assert_refused("DAMAGED", "inline state")
 
 
 @pytest.mark.parametrize("at", ["segment", "delta", "open record"])
