@@ -177,7 +177,7 @@ class MigrationWorld:
 
     async def begun(self, run: str = RUN, kind: str = "import") -> None:
         """The record of a run."""
-        await self.record(run, kind).begin(kind, {})
+        await self.record(run, kind).begin(kind, {"pulsarZookeeper": self.pulsar.zookeeper} if kind == "export" else {})
 
     def record(self, run: str = RUN, kind: str = "import") -> RunRecord:
         return RunRecord(self.ports.zookeeper, folder_of(self.settings.root, kind), run)
@@ -225,7 +225,9 @@ class MigrationWorld:
     async def swept(self) -> list[str]:
         """As the driver does at the end of a run."""
         claims = Claims(self.ports.zookeeper, folder_of(self.settings.root, "claim"), "sweep", 5.0)
-        return await Leftovers(self.theirs).sweep(RUN, claims)
+        record = await self.record(kind="export").find()
+        assert record is not None
+        return await Leftovers(self.theirs).sweep(record, claims)
 
 
 @asynccontextmanager

@@ -9,7 +9,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from cursorkeeper.cli.problems import CommandError
+from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.writing import custom_metadata
+from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.jobs import export
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
@@ -122,6 +126,41 @@ async def test_a_run_that_is_over_leaves_nothing(stack: Standalone, root: str, t
         assert (await world.exported(ref)).status == "already there" and await world.ports.zookeeper.children(pins)
         await world.record(kind="export").decide(State.DONE)
         assert await asyncio.to_thread(look) == CLEAN and await world.ports.zookeeper.exists(pins) is None
+
+
+async def test_a_sweep_leaves_the_live_ledgers_of_another_cluster(stack: Standalone, root: str, tmp_path: Path) -> None:
+    """Two Pulsar clusters (two chroots) on one BookKeeper, with topics of the same name and runs of the same id."""
+    async with migration_world(stack, root) as one, migration_world(stack, root.replace("/cursors", "-b/cursors")) as other:
+        await one.begun(kind="export")
+        (ref,) = await one.with_acks_of_its_own([1])
+        assert (await one.exported(ref)).status == "replaced"
+        live = (await read_cursor(one.theirs, ref)).znode.cursors_ledger
+        await other.begun(kind="export")
+        assert await other.with_acks_of_its_own([1]) == [ref]
+        at = StopsAt(1, dead=True, kinds=frozenset({"multi"}))
+        assert await dies(other.exported(ref, at), at)
+        for _ in range(3):  # its znode is past the version that the other cluster's ledger replaced
+            znode = await other.theirs.zookeeper.get(ref.path)
+            await other.theirs.zookeeper.set(ref.path, znode.data, znode.version)
+        await other.swept()
+        assert live in await one.pulsar_ledgers(), "it is named, at the other cluster"
+        assert await one.differs(ref) == ""
+        old = await one.theirs.ledgers.create(LedgerSpec(2, 2, 2), {**tokenless(ref), **custom_metadata(ref)})
+        await one.theirs.ledgers.close_ledger(old)
+        said = "\n".join(await one.swept())
+        assert "1 ledger(s) that say run test-run are left, for they have no token" in said and f"ledger {old} says run" in said
+        assert {old, live} <= await one.pulsar_ledgers()
+        given = export.Arguments(settings=one.settings, id=RUN, abort=True, pulsar_zookeeper=other.pulsar.zookeeper)
+        with pytest.raises(CommandError, match="exports to the Pulsar of"):
+            await asyncio.to_thread(export.before, one.options(), given, Reporter("export", str(tmp_path)))
+        record = await one.record(kind="export").find()
+        assert record is not None and record.state is State.OPEN, "an abort at the wrong Pulsar decides nothing"
+
+
+def tokenless(ref: PulsarCursorRef) -> dict[str, bytes]:
+    """As an earlier release has marked a ledger of this run, for a version that was passed long ago."""
+    names = {"cursorkeeper-export": RUN, "cursorkeeper-topic": ref.topic, "cursorkeeper-subscription": ref.subscription}
+    return {**{key: text.encode() for key, text in names.items()}, "cursorkeeper-replaces": b"0"}
 
 
 async def test_two_attempts_at_once(stack: Standalone, root: str) -> None:

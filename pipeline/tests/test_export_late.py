@@ -136,7 +136,9 @@ class ExportWorld(PulsarWorld):
     async def swept(self, claims: Claims | None = None) -> list[str]:
         """As a driver does at its end."""
         given = claims or self.claims(await self.zk(), "driver", 0.1)
-        return await Leftovers(await self.pulsar("writer"), HASTY).sweep(RUN, given)
+        record = await (await self.record()).find()
+        assert record is not None
+        return await Leftovers(await self.pulsar("writer"), HASTY).sweep(record, given)
 
     async def named(self) -> int:
         """The ledger that Pulsar's cursor names; what is in it can be read."""

@@ -11,7 +11,7 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from cursorkeeper.cli import connect, export, migrating, options
@@ -43,6 +43,8 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
 
 KIND_OF_RUN = "export-pulsar"
+JOURNAL_KEY: Final = "cursorkeeper-journal"
+"""In the metadata of a ledger that a run with a journal has made: the journal's token."""
 KEPT = "already there"
 """Status of a cursor that Pulsar has as ours is."""
 
@@ -189,7 +191,7 @@ class Exporting:
         notes = []
         for ledger in made:
             if ledger != named:
-                notes += [f"deleted ledger {ledger} of an interrupted run", *await self._writer(ref).delete_orphan(ledger)]
+                notes += await self._writer(ref).delete_orphan(ledger)
         return notes
 
     async def _write(self, ref: PulsarCursorRef, state: AckState, plan: WritePlan, there: Destination) -> Written:
@@ -209,7 +211,9 @@ class Exporting:
             if self.journal is not None:
                 self.journal.made_ledger(str(ref), ledger)
 
-        return Writer(self.pulsar, ref, self.spec, self.patience, made, int(time.time() * 1000))
+        token = self.journal.token if self.journal is not None else ""
+        marks = {JOURNAL_KEY: token.encode()} if token else {}
+        return Writer(self.pulsar, ref, self.spec, self.patience, made, int(time.time() * 1000), marks)
 
     def _refused(self, ref: PulsarCursorRef, message: str, remedy: str) -> MigrationError:
         return MigrationError(Kind.REFUSED, str(ref), "", message, remedy)

@@ -2,18 +2,23 @@
 
 Owns the file: a header that says which run it is, then one line per cursor. A line that a crash cut off is dropped. A
 journal never decides what is true, only what need not be looked at again.
+
+Its header holds a random token, which marks the ledgers that its runs make: a ledger number alone says nothing (the same address may be
+another cluster today), so none is deleted that does not carry the token. Journals of earlier releases have none.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
 FORMAT = 1
+TOKEN: Final = "token"
 
 
 class JournalError(ValueError):
@@ -22,10 +27,11 @@ class JournalError(ValueError):
 
 class Journal:
     """One file, written by one process. `done`: the cursors that need not be done again; `open_ledgers`: cursor -> ledgers that
-    were made for it, before it was done, and that nobody may have named."""
+    were made for it, before it was done, and that nobody may have named; `token`: on every ledger that its runs make, empty in a journal
+    of an earlier release."""
 
-    def __init__(self, path: Path, header: Mapping[str, Any], file: BinaryIO, done: set[str], open_ledgers: dict[str, list[int]]) -> None:
-        self.path, self._header, self._file = path, header, file
+    def __init__(self, path: Path, token: str, file: BinaryIO, done: set[str], open_ledgers: dict[str, list[int]]) -> None:
+        self.path, self.token, self._file = path, token, file
         self.done, self.open_ledgers = done, open_ledgers
 
     @classmethod
@@ -38,15 +44,19 @@ class Journal:
         try:
             file.seek(0)
             whole = number = 0
+            token = ""
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     break
                 whole += len(line)
-                _take(line, number, header, path, done, ledgers)
+                if number == 1:
+                    token = _token_of(line, header, path)
+                else:
+                    _take(line, number, path, done, ledgers)
             file.truncate(whole)
-            journal = cls(path, header, file, done, ledgers)
+            journal = cls(path, token or ("" if whole else secrets.token_hex(16)), file, done, ledgers)
             if whole == 0:
-                journal.record(header)
+                journal.record({**header, TOKEN: journal.token})
             return journal
         except BaseException:
             file.close()
@@ -75,19 +85,29 @@ class Journal:
         self._file.close()
 
 
-def _take(line: bytes, number: int, header: Mapping[str, Any], path: Path, done: set[str], ledgers: dict[str, list[int]]) -> None:
+def _read(line: bytes, number: int, path: Path) -> dict[str, Any]:
     try:
         read = msgspec.json.decode(line)
     except msgspec.DecodeError as e:
         raise JournalError(f"{path}, line {number}: {e}: this is not a journal, or it was changed") from None
     if not isinstance(read, dict):
         raise JournalError(f"{path}, line {number}: not an object: this is not a journal")
-    if number == 1:
-        if read != header:
-            odd = sorted(k for k in read.keys() | header.keys() if read.get(k) != header.get(k))
-            differ = [f"{k} is {read.get(k)!r} there and {header.get(k)!r} now" for k in odd]
-            raise JournalError(f"{path} is the journal of another run: {'; '.join(differ)}")
-        return
+    return read
+
+
+def _token_of(line: bytes, header: Mapping[str, Any], path: Path) -> str:
+    """Of the first line, which says which run it is. Raises JournalError: another one."""
+    read = _read(line, 1, path)
+    token = read.pop(TOKEN, "")
+    if read != header:
+        odd = sorted(k for k in read.keys() | header.keys() if read.get(k) != header.get(k))
+        differ = [f"{k} is {read.get(k)!r} there and {header.get(k)!r} now" for k in odd]
+        raise JournalError(f"{path} is the journal of another run: {'; '.join(differ)}")
+    return token if isinstance(token, str) else ""
+
+
+def _take(line: bytes, number: int, path: Path, done: set[str], ledgers: dict[str, list[int]]) -> None:
+    read = _read(line, number, path)
     cursor = read.get("cursor")
     if not isinstance(cursor, str):
         raise JournalError(f"{path}, line {number}: names no cursor: this is not a journal")

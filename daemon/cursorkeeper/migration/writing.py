@@ -7,8 +7,8 @@ old cursor ledger goes only after that, and only if it was closed and is this cu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cursorkeeper.core.errors import DamageError
@@ -26,6 +26,7 @@ from cursorkeeper_clients.zookeeper.values import Node
 ABSENT = -1
 CAS_TRIES_MAX = 10
 CHANGED = "its znode changed while it was exported: a broker has the topic, or somebody else exports it"
+TOKENLESS = "An earlier release made it, or it is another cluster's: look at it before you delete it"
 AGAIN = "find out who; then run this again: nothing of Pulsar's was changed"
 
 T = TypeVar("T")
@@ -67,7 +68,8 @@ def limited(spec: LedgerSpec, bookies: int) -> LedgerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """One cursor's. `made_ledger` hears of a new ledger before it is used; `now_ms` goes into the znode."""
+    """One cursor's. `made_ledger` hears of a new ledger before it is used; `now_ms` goes into the znode; `marks`: of new ledgers, beside
+    what Pulsar looks at."""
 
     ports: PulsarPorts
     ref: PulsarCursorRef
@@ -75,6 +77,7 @@ class Writer:
     patience: Patience
     made_ledger: Callable[[int], None]
     now_ms: int
+    marks: Mapping[str, bytes] = field(default_factory=dict)
 
     async def write(self, plan: WritePlan, version: int, old_ledger: int) -> Written:
         """`version` of the znode that the plan replaces, ABSENT for none; `old_ledger` that it names, -1 for none. Raises
@@ -114,7 +117,7 @@ class Writer:
 
     async def _create(self, spec: LedgerSpec) -> int:
         try:
-            return await self.ports.ledgers.create(spec, custom_metadata(self.ref))
+            return await self.ports.ledgers.create(spec, {**custom_metadata(self.ref), **self.marks})
         except bk.GatewayRetry as e:
             if e.outcome is bk.Outcome.NOT_DONE:
                 raise
@@ -183,8 +186,18 @@ class Writer:
         return []
 
     async def delete_orphan(self, ledger: int) -> list[str]:
-        """One that an interrupted run made, unless the znode names it after all."""
-        return await self._delete(ledger, "the ledger of an interrupted export")
+        """One that an interrupted run made and the znode does not name, if it carries this writer's marks: a number that was noted down
+        may by now, or at another cluster behind the same address, be anybody's ledger."""
+        try:
+            info = await self._wait(lambda: self.ports.ledgers.metadata(ledger))
+        except bk.NoSuchLedger:
+            return []
+        except (bk.GatewayError, MigrationError) as e:
+            return [f"ledger {ledger} of an interrupted run is left: {e}"]
+        wanted = {**custom_metadata(self.ref), **self.marks}
+        if not self.marks or any(info.custom_metadata.get(key) != value for key, value in wanted.items()):
+            return [f"ledger {ledger} is left: the journal names it, and it does not carry the journal's token. {TOKENLESS}"]
+        return await self._delete(ledger, "the ledger of an interrupted export") or [f"deleted ledger {ledger} of an interrupted run"]
 
     async def _wait(self, call: Callable[[], Awaitable[T]]) -> T:
         return await self.patience.repeat(str(self.ref), call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.target import Target, plan_write
+from cursorkeeper.migration.writing import custom_metadata
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import Operation
@@ -454,6 +456,25 @@ async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(world: Puls
     assert (await exported(world, journal=journal)).status == "done before"
     await world.remove(REF.path)
     assert (await exported(world, journal=journal)).status == "exported", "the journal is of a cursor that is gone"
+
+
+@pytest.mark.parametrize("has_token", [True, False])
+async def test_a_ledger_that_the_journal_names_and_another_cluster_has_stays(world: PulsarWorld, tmp_path: Path, has_token: bool) -> None:
+    """The address of the journal's cluster is another cluster's by now, or the journal is of an earlier release: numbers say nothing."""
+    await ours(world)
+    journal = Journal.open(tmp_path / "j", "export-pulsar", {})
+    theirs = await world.pulsar("writer")
+    foreign = await theirs.ledgers.create(LedgerSpec(1, 1, 1), custom_metadata(REF))
+    journal.made_ledger(str(REF), foreign)
+    journal.close()
+    if not has_token:
+        header, _, rest = (tmp_path / "j").read_text().partition("\n")
+        (tmp_path / "j").write_text(re.sub(',"token":"[0-9a-f]+"', "", header) + "\n" + rest)
+    journal = Journal.open(tmp_path / "j", "export-pulsar", {})
+    assert bool(journal.token) == has_token
+    outcome = await exported(world, journal=journal)
+    assert outcome.ok and foreign in world.bookkeeper.ledgers, outcome
+    assert f"ledger {foreign} is left: the journal names it, and it does not carry the journal's token" in str(outcome.notes)
 
 
 async def test_a_ledger_whose_creation_was_not_answered_is_not_made_again_and_again(world: PulsarWorld) -> None:

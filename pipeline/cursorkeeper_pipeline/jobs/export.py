@@ -18,6 +18,7 @@ from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.export_pulsar import ledger_spec, target_settings
 from cursorkeeper.cli.our_cursors import iter_ours
 from cursorkeeper.cli.output import printable
+from cursorkeeper.cli.problems import NO, USAGE, CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION
 from cursorkeeper.settings import Settings
@@ -29,7 +30,7 @@ from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.exporting import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.leftovers import SWEEP_WAIT_S, Leftovers
 from cursorkeeper_pipeline.sinks.pins import Pins
-from cursorkeeper_pipeline.sinks.record import folder_of
+from cursorkeeper_pipeline.sinks.record import Record, RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import JOBS, Between, Places
 from cursorkeeper_pipeline.source.options import Options
 
@@ -67,6 +68,7 @@ def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
     """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises CommandError, what the clients raise."""
     run = run_of(source, arguments)
     if arguments.abort:
+        on_driver(checked(run.places, run.name))  # before anything is decided
         code = run.abort(out)
         for note in swept(run.places, run.name):
             out.say(printable(note))
@@ -113,14 +115,29 @@ def of_ours(
     return iter_ours(ports.footers, selection, skipped=skipped)
 
 
+async def checked(places: Places, name: str) -> Record:
+    """The run's record, if it is about the Pulsar that this command was told: at another one every znode would say that its ledgers are
+    leftovers. Raises CommandError, ZooKeeperError."""
+    async with connect.zookeeper(places.settings) as zookeeper:
+        record = await RunRecord(zookeeper, folder_of(places.settings.root, "export"), name).find()
+    if record is None:
+        raise CommandError(f"there is no run {name}", "look at the id; a run tells it when it begins", NO)
+    told, now = record.about.get("pulsarZookeeper", ""), places.pulsar.zookeeper
+    if told != now:
+        remedy = f"give --pulsar-zookeeper {told}, in these very words"
+        raise CommandError(f"run {name} exports to the Pulsar of {told}, and this command was told {now}", remedy, USAGE)
+    return record
+
+
 def swept(places: Places, name: str) -> list[str]:
     """What attempts that died have left goes; notes. Raises CommandError, what the clients raise."""
     plain = Places(places.settings, places.pulsar)
 
     async def sweep() -> list[str]:
+        record = await checked(plain, name)
         async with plain.opened("reader", "writer") as (ports, theirs):
             claims = Claims(ports.zookeeper, folder_of(places.settings.root, "claim"), f"sweep of run {name}", SWEEP_WAIT_S)
-            return await Leftovers(theirs).sweep(name, claims)
+            return await Leftovers(theirs).sweep(record, claims)
 
     return on_driver(sweep())
 

@@ -1,6 +1,9 @@
 """Ledgers in Pulsar's store that attempts which died have left, and when they may go.
 
-A new ledger says of which run, cursor and version it is (`swapping`). It goes when the cursor's znode, read synced, does not name it and is
+A new ledger carries the token of its run's record, and says of which cursor and version it is (`swapping`). Without that very token nothing
+is touched: another cluster on the same BookKeeper may have a run of the same id over topics of the same names, and to a sweep of this one
+its live ledgers look like leftovers. A ledger of this id that has no token at all (of an earlier release, or of such a neighbour's) is
+counted and left. One that has the token goes when the cursor's znode, read synced, does not name it and is
 *past* that version: versions only grow, and its maker's swap is for that version alone, so however late it wakes it cannot name the
 ledger any more. Nothing else is needed for that, neither a claim nor a record; the claim is taken so that an attempt which is at it keeps
 its ledger until it has seen by itself that it was too late. A ledger whose znode is still at that version, or is not there, stays: its
@@ -25,7 +28,8 @@ from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.values import Node
 
 from cursorkeeper_pipeline.sinks.claims import Claims
-from cursorkeeper_pipeline.sinks.swapping import RUN_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, VERSION_KEY
+from cursorkeeper_pipeline.sinks.record import Record
+from cursorkeeper_pipeline.sinks.swapping import RUN_KEY, SUBSCRIPTION_KEY, TOKEN_KEY, TOPIC_KEY, VERSION_KEY
 
 READ_BATCH: Final = 500
 NOTES_MAX: Final = 20
@@ -49,21 +53,38 @@ class Leftovers:
     pulsar: PulsarPorts
     patience: Patience = field(default_factory=Patience)
 
-    async def sweep(self, run: str, claims: Claims) -> list[str]:
+    async def sweep(self, run: Record, claims: Claims) -> list[str]:
         """Deletes what attempts of the run have made and nobody can name; notes. Raises what the clients raise."""
+        if not run.token:  # nobody of this release has begun it, so nothing carries its token
+            return await self._tokenless(run)
         gone, left = list[Leftover](), list[Leftover]()
-        async for one, node in self._unnamed(run):
+        async for one, node in self._unnamed(run.token):
             is_over = _is_over(node, one) and await self._delete(one, claims)
             (gone if is_over else left).append(one)
         notes = _told(gone, "deleted ledger {} of an attempt that died: {}")
         if left:
             what = "one that is late could name them yet. Run this again, or with --abort once the run is decided"
             notes += [f"{len(left):,} ledger(s) of attempts stay: {what}", *_told(left, "left ledger {} of an attempt: {}")]
-        return notes
+        return notes + await self._tokenless(run)
 
-    async def _unnamed(self, run: str) -> AsyncIterator[tuple[Leftover, Node | None]]:
+    async def _tokenless(self, run: Record) -> list[str]:
+        some, count = list[Leftover](), 0
+        async for info in self.pulsar.ledgers.list({RUN_KEY: run.id.encode()}):
+            one = _leftover(info)
+            if TOKEN_KEY not in info.custom_metadata and one is not None:
+                node = await self._synced(one.ref) if count < NOTES_MAX else None
+                if node is None or not may_name(node.data, one.ledger):
+                    count += 1
+                    some = [*some, one][:NOTES_MAX]
+        if not count:
+            return []
+        what = "an earlier release made them, or they are another cluster's. Look at each before you delete it"
+        told = [f"ledger {one.ledger} says run {run.id} and {one.ref}, and has no token" for one in some]
+        return [f"{count:,} ledger(s) that say run {run.id} are left, for they have no token: {what}", *told]
+
+    async def _unnamed(self, token: str) -> AsyncIterator[tuple[Leftover, Node | None]]:
         batch: list[Leftover] = []
-        async for info in self.pulsar.ledgers.list({RUN_KEY: run.encode()}):
+        async for info in self.pulsar.ledgers.list({TOKEN_KEY: token.encode()}):
             one = _leftover(info)
             if one is not None:
                 batch.append(one)

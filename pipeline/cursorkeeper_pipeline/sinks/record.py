@@ -3,12 +3,16 @@
 OPEN -> DONE | ABORTED, each by compare-and-set; what is decided stays. The driver creates it before the first task; a second run with the
 same id continues it if it is about the same, and is refused if not; tasks ask it before each cursor. It counts and explains, it does not
 decide what is true of a cursor: footers do.
+
+Its random token is what tells this run from every other one, also of another cluster on the same BookKeeper that has topics of the same
+names, the same id and the same address: an id is a name, and names come twice.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -40,7 +44,8 @@ class RunDone(CommandError):
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """See the module. `about`: what makes it this run and no other. `counts`: of the newest run that ended, cursors by status.
-    `skipped`: paths that were no cursors. Times in milliseconds since 1970."""
+    `skipped`: paths that were no cursors. `token`: random, on every ledger that the run makes; empty if only an earlier release has begun
+    it. Times in milliseconds since 1970."""
 
     id: str
     kind: str
@@ -51,6 +56,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     decided_ms: int = 0
     counts: dict[str, int] = {}
     skipped: int = 0
+    token: str = ""
     format: int = FORMAT
 
 
@@ -81,7 +87,7 @@ class RunRecord:
 
     async def begin(self, kind: str, about: Mapping[str, str]) -> Record:
         """The record as it is now: new, or that of an earlier run. Raises CommandError: it is about something else, or was aborted."""
-        fresh = Record(id=self.id, kind=kind, about=dict(about), created_ms=_now_ms())
+        fresh = Record(id=self.id, kind=kind, about=dict(about), created_ms=_now_ms(), token=secrets.token_hex(16))
         for _ in range(TRIES_MAX):
             found = await self._look()
             try:
@@ -93,7 +99,7 @@ class RunRecord:
                 self._check(record, fresh)
                 if record.state is State.DONE:
                     return record
-                again = msgspec.structs.replace(record, runs=record.runs + 1)
+                again = msgspec.structs.replace(record, runs=record.runs + 1, token=record.token or fresh.token)
                 await self._zk.set(self.path, msgspec.json.encode(again), version)
                 return again
             except (zk.NodeExists, zk.BadVersion, zk.NoNode, zk.Disconnected, zk.SessionExpired):
@@ -124,9 +130,15 @@ class RunRecord:
                 continue
         raise self._undecided()
 
-    async def check_open(self, *, sync: bool = False) -> None:
-        """Before a task begins a cursor. `sync`: what is decided by now is seen, not only what was a moment ago. Raises RunDone,
-        CommandError, ZooKeeperError."""
+    async def find(self) -> Record | None:
+        """The record as it is. Raises CommandError, ZooKeeperError."""
+        found = await self._look()
+        return None if found is None else found[0]
+
+    async def check_open(self, *, sync: bool = False) -> Record:
+        """Before a task begins a cursor; the record. `sync`: what is decided by now is seen, not only what was a moment ago.
+
+        Raises RunDone, CommandError, ZooKeeperError."""
         if sync:
             await self._zk.sync(self.path)
         found = await self._look()
@@ -135,6 +147,7 @@ class RunRecord:
         if found[0].state is not State.OPEN:
             kind = RunDone if found[0].state is State.DONE else CommandError
             raise kind(f"run {self.id} is {found[0].state}: nothing more is begun", "this attempt is late; it has done no harm", NO)
+        return found[0]
 
     async def doubt(self, name: CursorName) -> None:
         """What this run made of a cursor was not what it had read: kept, for whoever continues the run. Raises ZooKeeperError."""

@@ -3,7 +3,8 @@
 The swap is a compare-and-set of the cursor's znode, in one transaction with a check that the *topic's* znode is as it was: a broker that
 loads a topic rewrites that (it begins a new message ledger), and only a broker that has the topic deletes a subscription. So a late
 swap fails if the cursor's version was passed, and also if the cursor was deleted and its versions began anew. A ledger's metadata names the
-version that its maker's swap replaces: from that, `leftovers` knows which ledgers nobody can name any more. (The load of a terminated topic
+version that its maker's swap replaces, and carries the token of the run's record: from that, `leftovers` knows which ledgers are the
+run's and nobody can name any more. (The load of a terminated topic
 rewrites nothing, and a topic that is made anew begins to count anew: there the cursor's own version is all that tells.)
 
 Before its first change an attempt pins the version (if its run replaces) and then asks the run's record, synced; see `exporting`.
@@ -30,6 +31,7 @@ from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord
 
 RUN_KEY, TOPIC_KEY, SUBSCRIPTION_KEY = "cursorkeeper-export", "cursorkeeper-topic", "cursorkeeper-subscription"
 VERSION_KEY: Final = "cursorkeeper-replaces"
+TOKEN_KEY: Final = "cursorkeeper-run-token"
 SWAP_BYTES: Final = 4_096
 """What the transaction holds beside the znode's value, in a request that ZooKeeper limits as a whole: two paths."""
 
@@ -57,14 +59,15 @@ async def look(zookeeper: ZooKeeper, ref: PulsarCursorRef) -> Seen:
 
 @dataclass(slots=True)
 class Swap:
-    """One attempt's. `pins` None: the run replaces nothing. `pinned`: what the run may replace, once this attempt has begun. `late`: the
-    run was DONE before it could."""
+    """One attempt's. `pins` None: the run replaces nothing. `pinned`: what the run may replace, once this attempt has begun, and
+    `token`: the record's then. `late`: the run was DONE before it could."""
 
     ref: PulsarCursorRef
     seen: Seen
     record: RunRecord
     pins: Pins | None = None
     pinned: Pin | None = field(default=None, init=False)
+    token: str = field(default="", init=False)
     late: RunDone | None = field(default=None, init=False)
 
     def ports(self, pulsar: PulsarPorts) -> PulsarPorts:
@@ -86,7 +89,7 @@ class Swap:
         seen = self.seen.cursor
         pin = seen if self.pins is None else await self.pins.pin(self.ref, seen)
         try:
-            await self.record.check_open(sync=True)
+            self.token = (await self.record.check_open(sync=True)).token
         except CommandError as e:
             self.late = e if isinstance(e, RunDone) else None
             if pin is seen and self.pins is not None:
@@ -102,7 +105,7 @@ class Swap:
     @property
     def marks(self) -> dict[str, bytes]:
         """Of new ledgers, beside what Pulsar looks at: by whom, for what, and what the swap replaces."""
-        more = {RUN_KEY: self.record.id, TOPIC_KEY: self.ref.topic, SUBSCRIPTION_KEY: self.ref.subscription}
+        more = {RUN_KEY: self.record.id, TOPIC_KEY: self.ref.topic, SUBSCRIPTION_KEY: self.ref.subscription, TOKEN_KEY: self.token}
         return {key: value.encode() for key, value in more.items()} | {VERSION_KEY: b"%d" % self.seen.cursor.version}
 
 
