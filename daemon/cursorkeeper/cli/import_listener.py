@@ -39,6 +39,9 @@ class ImportListener:
         self.machine = machine
         self.changed.set()
 
+    def on_continued(self, machine: CursorMachine) -> None:
+        """Nobody resumes an import."""
+
     def on_confirm(self, confirm: fx.Confirm) -> None:
         """Durable up to a seq."""
         self.durable = confirm.seq

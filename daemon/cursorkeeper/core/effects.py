@@ -33,6 +33,15 @@ class WriteFooter:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckFooter:
+    """Ask the quorum whether the footer has this version now; -1: whether there is none. A check changes nothing. It is no
+    read: a leader that was deposed without knowing it answers reads, also behind a sync, but gets no check through."""
+
+    token: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class CreateLedger:
     """A second ledger would be an orphan that no footer names; garbage collection takes it."""
 
@@ -89,9 +98,32 @@ class DeleteLedgers:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """Everything accepted is durable: send Opened, the state, and the first credit. Joins are idempotent."""
+    """The footer is proved to be ours and everything accepted is durable: send Opened, the state, and the first credit. Joins
+    are idempotent."""
 
     attach: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueHandle:
+    """The handle goes on where the one before it broke off: send Opened without a state, and credit."""
+
+    attach: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """The footer was ours at an instant after this question came: what the state says may be told."""
+
+    question: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unproved:
+    """Nothing may be told: ZooKeeper did not answer for too long."""
+
+    question: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +198,7 @@ class Ended:
 Effect = (
     ReadFooter
     | WriteFooter
+    | CheckFooter
     | CreateLedger
     | FenceLedger
     | CloseLedger
@@ -173,6 +206,9 @@ Effect = (
     | Append
     | DeleteLedgers
     | StreamState
+    | ContinueHandle
+    | Proved
+    | Unproved
     | Confirm
     | ResetDone
     | Refuse

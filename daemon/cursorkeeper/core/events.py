@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cursorkeeper.core.batch import AckBatch
 from cursorkeeper.core.footer import EntryAddress, Footer, Mark
@@ -13,12 +14,20 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem
 
 
+class Resume(NamedTuple):
+    """The newest Opened or ResetDone that a source got, named when it comes back after a broken stream."""
+
+    epoch: int
+    generation: int
+
+
 @dataclass(frozen=True, slots=True)
 class Open:
     """Claim the cursor. `create`: it may be absent. `takeover`: a footer that says open may be deposed. `only`: claim nothing but
     this footer, whatever the other two allow: who has looked, and decided, must not act on what came since. `own`: how the
     writers of this keeper begin (empty: not known). A footer that one of them left open needs no takeover: a keeper has one
-    machine for a cursor, so that one has stopped, and whatever it had sent is decided by the claim's version."""
+    machine for a cursor, so that one has stopped, and whatever it had sent is decided by the claim's version. `resume` and
+    `source` (which process it is) mean something only where the cursor is held: see `Attach`."""
 
     create: bool = True
     takeover: bool = False
@@ -28,17 +37,30 @@ class Open:
     for_delete: bool = False
     only: Mark | None = None
     own: str = ""
+    resume: Resume | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """A source's handle wants the state: answered by `StreamState` once everything accepted is durable.
+    """A source's handle wants the state: answered by `StreamState` once it is proved that the footer is still ours and
+    everything accepted is durable; or, where it may resume, by `ContinueHandle` at once.
 
     `layout`: what its OpenCursor told.
     """
 
     attach: int
     layout: tuple[LayoutItem, ...] = ()
+    resume: Resume | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prove:
+    """Somebody wants to say what this cursor holds: answered by `Proved` or `Unproved`. `Detach` takes it back. Its number is
+    drawn from the same series as those of attachments."""
+
+    question: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +209,28 @@ class FooterTooLarge:
 
 
 @dataclass(frozen=True, slots=True)
+class FooterChecked:
+    """The footer had the version that was asked about, at an instant after the question was sent."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class FooterCheckFailed:
+    """It had another version, or was not there, or was there although none was expected."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class FooterCheckUnknown:
+    """The question was not answered. `reason` is for people."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerCreated:
     """A new ledger, ours to write."""
 
@@ -282,6 +326,7 @@ class FooterChanged:
 Event = (
     Open
     | Attach
+    | Prove
     | Detach
     | Acks
     | SetLayout
@@ -300,6 +345,9 @@ Event = (
     | FooterWriteUnknown
     | FooterGone
     | FooterTooLarge
+    | FooterChecked
+    | FooterCheckFailed
+    | FooterCheckUnknown
     | LedgerCreated
     | LedgerCreateFailed
     | LedgerEnded

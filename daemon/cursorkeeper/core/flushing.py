@@ -109,7 +109,8 @@ def _flush_at(m: CursorMachine) -> float | None:
 
 
 def drive(m: CursorMachine, now: float) -> None:
-    """Flushes when the policy says so and the daemon has room; answers a waiting handle when all is durable."""
+    """Flushes when the policy says so and the daemon has room; answers a waiting handle when all is durable and
+    the footer is proved to be ours."""
     if m.writer.is_usable and not m.resets and not m.deleting and m.room > 0:
         append_outbox(m)
         due = _flush_at(m)
@@ -118,8 +119,17 @@ def drive(m: CursorMachine, now: float) -> None:
             append_outbox(m)
         snapshotting.write(m, now)
     settle_without_writing(m)
-    if m.attach_waiting is not None and m.state in LIVE and m.progress.is_clear and not m.queue and not m.resets:
+    if (
+        m.attach_waiting is not None
+        and m.answers.is_proved(m.attach_waiting)
+        and m.state in LIVE
+        and m.progress.is_clear
+        and not m.queue
+        and not m.resets
+    ):
         m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
+        m.answers.drop(m.attach)
+        m.answers.answered = m.attach_source
         m.emit(fx.StreamState(m.attach))
 
 

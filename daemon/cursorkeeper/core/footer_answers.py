@@ -1,4 +1,4 @@
-"""What ZooKeeper answers: to reads of the footer, to footer writes, and to the watch. Whose write is there decides who we
+"""What ZooKeeper answers: to reads and checks of the footer, to footer writes, and to the watch. Whose write is there decides who we
 are (COMMIT rules 3, 4, 9). Does not own what follows: the claim is in `opening`, the roll's check in `rolling`.
 """
 
@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cursorkeeper.core import answers, finishing, flushing, opening, rolling, snapshotting
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import finishing, flushing, opening, rolling, snapshotting
 from cursorkeeper.core.commit import Decision, Lost, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import Footer
@@ -22,6 +22,8 @@ def on_footer_read(m: CursorMachine, event: ev.FooterRead, now: float) -> None:
     """An answer to the claim's read, to a BadVersion's question, to the roll's check, or to the slow poll."""
     if m.commit.is_waiting_for(event.token):
         decide(m, m.commit.on_read(event.footer, event.version), now)
+    elif event.token == m.answers.token and m.answers.reading:
+        answers.on_read(m, event, now)
     elif event.token == m.opening.token and m.opening.reading_footer:
         m.opening.reading_footer = False
         opening.claim(m, event)
@@ -61,6 +63,8 @@ def on_footer_read_failed(m: CursorMachine, event: ev.FooterReadFailed, now: flo
     if m.commit.is_waiting_for(event.token):
         m.commit.on_read_failed(now)
         m.waiting_for = f"ZooKeeper: {event.reason}"
+    elif event.token == m.answers.token and m.answers.reading:
+        answers.on_read_failed(m, event.reason, now)
     elif event.token == m.opening.token and m.opening.reading_footer:
         m.opening.retry_at_s = now + opening.delay(m, m.opening.tries)
         m.opening.tries += 1
@@ -73,7 +77,7 @@ def on_footer_read_failed(m: CursorMachine, event: ev.FooterReadFailed, now: flo
 
 def on_footer_unreadable(m: CursorMachine, event: ev.FooterUnreadable, now: float) -> None:
     """Bytes that are not a footer of this version: touch nothing."""
-    ours = m.commit.is_waiting_for(event.token) or event.token in (m.opening.token, m.writer.token, m.check_token)
+    ours = m.commit.is_waiting_for(event.token) or event.token in (m.opening.token, m.answers.token, m.writer.token, m.check_token)
     if not ours:
         return
     if event.too_new:
@@ -141,11 +145,46 @@ def on_footer_too_large(m: CursorMachine, event: ev.FooterTooLarge, now: float) 
     )
 
 
+# ---- answers of checks
+
+
+def on_footer_checked(m: CursorMachine, event: ev.FooterChecked, now: float) -> None:
+    """The footer is the one that was asked about."""
+    if event.token == m.opening.token and m.opening.checking:
+        opening.on_checked(m)
+    elif event.token == m.writer.token and m.writer.phase is WriterPhase.CHECKING:
+        rolling.lost_under_its_owner(m)
+    else:
+        answers.on_checked(m, event, now)
+
+
+def on_footer_check_failed(m: CursorMachine, event: ev.FooterCheckFailed, now: float) -> None:
+    """It is another one."""
+    if event.token == m.opening.token and m.opening.checking:
+        opening.on_check_failed(m, now)
+    elif event.token == m.writer.token and m.writer.phase is WriterPhase.CHECKING:
+        rolling.check_failed(m, "the footer has moved on", now)
+    else:
+        answers.on_check_failed(m, event, now)
+
+
+def on_footer_check_unknown(m: CursorMachine, event: ev.FooterCheckUnknown, now: float) -> None:
+    """Nobody said so: again later."""
+    if event.token == m.opening.token and m.opening.checking:
+        opening.on_check_failed(m, now, event.reason)
+    elif event.token == m.writer.token and m.writer.phase is WriterPhase.CHECKING:
+        rolling.check_failed(m, event.reason, now)
+    else:
+        answers.on_check_unknown(m, event, now)
+
+
 def decide(m: CursorMachine, decision: Decision, now: float) -> None:
     """A footer write is decided."""
     if isinstance(decision, Lost):
+        answers.write_decided(m, committed=False)
         _lost(m, decision)
         return
+    answers.write_decided(m, committed=True)
     m.waiting_for = ""
     match decision.purpose:
         case Purpose.CLAIM:
@@ -164,7 +203,7 @@ def _lost(m: CursorMachine, lost: Lost) -> None:
     if lost.purpose is Purpose.CLAIM:
         m.opening.seen = m.opening.seen or lost.now is not None
         # start again from the read, which says who won
-        m.opening.tries = 0
+        m.opening.tries, m.opening.claim_sent = 0, False
         opening.read_footer(m, sync=True)
     elif lost.now is None:
         m.footer_lost()
@@ -182,4 +221,7 @@ HANDLERS: dict[type, Any] = {
     ev.FooterWriteUnknown: on_footer_write_unknown,
     ev.FooterGone: on_footer_gone,
     ev.FooterTooLarge: on_footer_too_large,
+    ev.FooterChecked: on_footer_checked,
+    ev.FooterCheckFailed: on_footer_check_failed,
+    ev.FooterCheckUnknown: on_footer_check_unknown,
 }

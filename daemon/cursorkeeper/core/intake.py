@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cursorkeeper.core import answers, opening
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import without_partials
@@ -24,14 +25,28 @@ CONTROL_BYTES = 0
 
 
 def on_attach(m: CursorMachine, event: ev.Attach, now: float) -> None:
-    """A handle wants the state; it gets it when everything accepted is durable (see `flushing.drive`)."""
+    """A handle wants the state; it gets it when the footer is proved to be ours and everything accepted is durable (see
+    `flushing.drive`). Or it goes on where its predecessor broke off."""
+    if answers.may_resume(m, event):
+        m.attach, m.last_seq = event.attach, 0
+        m.emit(fx.ContinueHandle(event.attach))
+        _take_layout(m, event.attach, event.layout)
+        return
+    m.answers.drop(m.attach_waiting)
     m.attach, m.attach_waiting, m.last_seq = None, event.attach, 0
-    m.attach_layout = event.layout
-    if m.state in LIVE and not m.resets:  # else when they are decided: what it tells belongs to the last generation
-        take_layout(m, event.attach, event.layout)
+    m.attach_layout, m.attach_source = event.layout, event.source
+    answers.ask(m, event.attach, is_open=True)
 
 
-def take_layout(m: CursorMachine, attach: int, run: tuple[LayoutItem, ...]) -> None:
+def drive(m: CursorMachine) -> None:
+    """Takes the layout that the waiting handle told, once: a contradiction is an answer too, so not before the proof; and not
+    while resets are decided, because it belongs to the last generation."""
+    if m.attach_waiting is not None and m.attach_layout and m.state in LIVE and not m.resets and m.answers.is_proved(m.attach_waiting):
+        run, m.attach_layout = m.attach_layout, ()
+        _take_layout(m, m.attach_waiting, run)
+
+
+def _take_layout(m: CursorMachine, attach: int, run: tuple[LayoutItem, ...]) -> None:
     """The layout that came with OpenCursor; a wrong one refuses the handle."""
     if not run:
         return
@@ -39,8 +54,9 @@ def take_layout(m: CursorMachine, attach: int, run: tuple[LayoutItem, ...]) -> N
     try:
         m.check.layout(run, m.acks)
     except RefusedError as e:
+        m.answers.drop(attach)
         m.attach_waiting = None
-        m.emit(fx.RefuseHandle(attach, e.code, e.message, e.remedy))
+        _refuse_handle(m, attach, e)
         return
     m.carry(m.acks.apply_layout(run))
 
@@ -49,10 +65,12 @@ def on_detach(m: CursorMachine, event: ev.Detach, now: float) -> None:
     """The handle is gone. Its unconfirmed messages stay accepted; nobody waits for their confirmation."""
     if m.attach == event.attach:
         m.attach = None
-    if m.attach_waiting == event.attach:
-        m.attach_waiting = None
     if m.reopen == event.attach:
         m.reopen = None
+    if m.attach_waiting == event.attach:
+        m.attach_waiting = None
+    if m.answers.drop(event.attach):
+        opening.end_if_unwanted(m)
 
 
 def _admit(m: CursorMachine, attach: int, seq: int, generation: int) -> bool:
@@ -159,8 +177,6 @@ def apply_deferred(m: CursorMachine) -> None:
         except RefusedError as e:
             if event.attach == m.attach:
                 _refuse_handle(m, event.attach, e)
-    if m.attach_waiting is not None:
-        take_layout(m, m.attach_waiting, m.attach_layout)
 
 
 def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:

@@ -72,6 +72,9 @@ class Limits:
     """Tell the source to pause when the state may not be written because of a limit."""
     batch_index_acks: bool = True
     """Keep which indexes of a batch are acked; off: a partial ack records nothing."""
+    answer_wait_max_ms: int = 30_000
+    """An open waits so long for ZooKeeper's word that the footer is ours, then it is refused as UNAVAILABLE. A broker gives
+    up after 60 s."""
     retry_min_ms: int = 50
     """First pause before something is tried again; doubled each time."""
     retry_max_ms: int = 2_000

@@ -1,7 +1,8 @@
 """The cursor machine: one cursor's whole behaviour as `step(event, now) -> effects`. No I/O, no clock, no random.
 
 This file owns the data of a cursor and the dispatch of events; what an event does is in the module of its theme:
-`opening` (claim, fence, read), `footer_answers`, `intake` (acks and control messages), `flushing`, `rolling` (ledgers), `snapshotting`,
+`opening` (claim, fence, read), `footer_answers`, `answers` (proof before anything is told), `intake` (acks and control
+messages), `flushing`, `rolling` (ledgers), `snapshotting`,
 `finishing` (reset, inline, close, delete). After every event `_drive` looks at the whole and starts whatever is
 possible now: handlers record what happened, they do not chain into each other.
 
@@ -14,9 +15,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, fields, replace
 
+from cursorkeeper.core import answers, finishing, flushing, footer_answers, intake, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import finishing, flushing, footer_answers, intake, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core.batch import AckBatch
 from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.commit import Committed, FooterCommit, Purpose
@@ -96,6 +97,7 @@ class CursorMachine:
         self.writer = LedgerWriter()
         self.cost = ReplayCost()
         self.opening = opening.OpeningRun()
+        self.answers = answers.Answers()
         self.snapshot: SnapshotRun | None = None
         self.snapshot_asked = False
 
@@ -121,6 +123,9 @@ class CursorMachine:
         self.attach: int | None = None
         self.attach_waiting: int | None = None
         self.attach_layout: tuple[LayoutItem, ...] = ()
+        """What the waiting handle told and was not taken yet."""
+        self.attach_source = ""
+        """Which process the waiting handle is of."""
         self.last_seq = 0
         self.resets: deque[ev.Reset] = deque()
         self.deferred: list[ev.SetLayout | ev.SetProperties] = []
@@ -185,7 +190,9 @@ class CursorMachine:
             self.emit(again)
         if self.state in OPENING:
             opening.drive(self, now)
+        answers.drive(self, now)
         if self.state in OWNING:
+            intake.drive(self)
             finishing.drive(self, now)
             snapshotting.drive(self, now)
             flushing.settle_without_writing(self)
@@ -236,7 +243,7 @@ class CursorMachine:
     @property
     def wake_at_s(self) -> float | None:
         """When the machine wants a Tick at the latest; None: nothing to wait for."""
-        times = [self.commit.retry_at_s, self.writer.retry_at_s]
+        times = [self.commit.retry_at_s, self.writer.retry_at_s, answers.wake_at_s(self)]
         if self.state in OPENING:
             times.append(opening.wake_at_s(self))
         if self.state in OWNING:
@@ -319,7 +326,7 @@ class CursorMachine:
         """A higher epoch exists: final. No footer write, no append, no deletion."""
         self.move(State.DEPOSED)
         self.commit.outstanding = None  # undecided for ever: its repetition would be a write of a deposed owner
-        self.emit(fx.Ended(epoch))
+        self.emit(fx.Ended(epoch, reopen=answers.wants_reopening(self)))
 
     def footer(self, **changes: object) -> Footer:
         """The next footer: what we know now, with changes. Draws the next write number."""
@@ -360,6 +367,7 @@ class CursorMachine:
 
     def propose(self, footer: Footer, purpose: Purpose) -> None:
         """Send a footer write."""
+        answers.write_sent(self, purpose)
         self.emit(self.commit.propose(footer, purpose, self.token()))
 
     def end_ledger(self, ledger: int, last_entry: int) -> None:
@@ -397,6 +405,7 @@ class CursorMachine:
 
 
 HANDLERS = {
+    **answers.HANDLERS,
     **opening.HANDLERS,
     **footer_answers.HANDLERS,
     **intake.HANDLERS,

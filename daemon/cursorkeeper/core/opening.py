@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import intake, rolling, snapshotting, whole_states
-from cursorkeeper.core.commit import Committed, Purpose
+from cursorkeeper.core import rolling, snapshotting, whole_states
+from cursorkeeper.core.commit import ABSENT, Committed, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase, mark_of
 from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, Position
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 STOPPING, STOPPING_REMEDY = "the daemon is stopping", "open it elsewhere, or here after the restart"
 OPEN_ELSEWHERE_REMEDY = "close it there, or open it with takeover"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An opening that ends without a claim; told when it is proved that the footer which it rests on is the committed one."""
+
+    code: Refusal
+    message: str
+    remedy: str
 
 
 @dataclass(slots=True)
@@ -39,8 +48,12 @@ class OpeningRun:
     suspect: Footer | None = None
     """A named ledger was missing under this footer: refuse only if it is still the same after a sync."""
     suspicion: str = ""
-    synced: bool = False
-    """The footer is being read after a sync: what it says now is the last word."""
+    verdict: Verdict | None = None
+    """What will be told if the quorum says that the footer is still the one that was read."""
+    checking: bool = False
+    """That question is on its way."""
+    claim_sent: bool = False
+    """The claim's write is on its way, or was applied: who comes now comes after it."""
     seen: bool = False
     """There was a footer: if there is none any more, it is lost."""
 
@@ -59,7 +72,8 @@ def on_open(m: CursorMachine, event: ev.Open, now: float) -> None:
 
 def read_footer(m: CursorMachine, *, sync: bool) -> None:
     o = m.opening
-    o.token, o.reading_footer, o.retry_at_s, o.synced = m.token(), True, None, sync
+    o.token, o.reading_footer, o.retry_at_s = m.token(), True, None
+    o.verdict, o.checking = None, False
     m.waiting_for = "ZooKeeper: reading the footer"
     m.emit(fx.ReadFooter(o.token, sync))
 
@@ -72,23 +86,22 @@ def claim(m: CursorMachine, event: ev.FooterRead) -> None:
     if _is_given_up(m):
         give_up(m)
         return
-    if footer is None and o.seen:
-        m.footer_lost()
-        return
     o.seen = o.seen or footer is not None
-    if o.suspect is not None and footer is not None and footer.is_same_write(o.suspect):
-        m.refuse(
-            Refusal.DAMAGED,
-            o.suspicion,
-            "a ledger that the footer names does not exist; restore it, or decide by hand with `cursorkeeper inspect`",
-        )
+    if footer is None and o.seen:
+        _only_if_proved(m, ABSENT, Refusal.FOOTER_LOST, "", "")
         return
-    o.suspect = None
+    if o.suspect is not None and footer is not None:
+        if footer.is_same_write(o.suspect):
+            remedy = "a ledger that the footer names does not exist; restore it, or decide by hand with `cursorkeeper inspect`"
+            _only_if_proved(m, event.version, Refusal.DAMAGED, o.suspicion, remedy)
+        else:
+            m.depose(footer.epoch)  # we had claimed it: whoever came since is the owner
+        return
+    m.commit.adopt(footer, event.version)
     if o.request.only not in (None, mark_of(footer)):
         what = "there is none any more" if footer is None else f"{footer.state} in epoch {footer.epoch} of {footer.writer}"
         _not_opened(m, Refusal.OPEN_ELSEWHERE, f"its footer is not the one that was looked at: {what}", "look at it again")
         return
-    m.commit.adopt(footer, event.version)
     if footer is None or footer.state is FooterState.DELETED:
         if not o.request.create:
             _not_opened(m, Refusal.NOT_FOUND, "there is no such cursor", "open it with create=true")
@@ -102,7 +115,12 @@ def claim(m: CursorMachine, event: ev.FooterRead) -> None:
         return
     m.write = 1
     claim = replace(footer, epoch=footer.epoch + 1, writer=m.writer_id, write=1, state=FooterState.OPEN)
-    m.waiting_for = "ZooKeeper: claiming"
+    _send_claim(m, claim, "ZooKeeper: claiming")
+
+
+def _send_claim(m: CursorMachine, claim: Footer, waiting_for: str) -> None:
+    m.opening.claim_sent = True
+    m.waiting_for = waiting_for
     m.propose(claim, Purpose.CLAIM)
 
 
@@ -153,18 +171,52 @@ def _create(m: CursorMachine, tombstone: Footer | None) -> None:
         cursor_properties=properties,
         extra=tombstone.extra if tombstone else {},
     )
-    m.waiting_for = "ZooKeeper: creating"
-    m.propose(footer, Purpose.CLAIM)
+    _send_claim(m, footer, "ZooKeeper: creating")
 
 
 def _not_opened(m: CursorMachine, code: Refusal, message: str, remedy: str) -> None:
-    if not m.opening.synced:
-        # a server that lags may show a footer that has moved on: nobody is sent away because of it
-        read_footer(m, sync=True)
-        return
-    m.move(State.CLOSED)
-    m.emit(fx.Refuse(code, message, remedy))
-    m.emit(fx.Ended())
+    _only_if_proved(m, m.commit.version, code, message, remedy)
+
+
+def _only_if_proved(m: CursorMachine, version: int, code: Refusal, message: str, remedy: str) -> None:
+    """A server that lags, or was deposed, may show a footer that has moved on: nobody is sent away because of it."""
+    o = m.opening
+    o.verdict, o.checking, o.token = Verdict(code, message, remedy), True, m.token()
+    m.waiting_for = "ZooKeeper: is this footer the newest?"
+    m.emit(fx.CheckFooter(o.token, version))
+
+
+def on_checked(m: CursorMachine) -> None:
+    """The footer that was read is the committed one: the verdict holds."""
+    verdict = m.opening.verdict
+    assert verdict is not None
+    m.opening.checking = False
+    match verdict.code:
+        case Refusal.FOOTER_LOST:
+            m.footer_lost()
+        case Refusal.DAMAGED:
+            m.refuse(verdict.code, verdict.message, verdict.remedy)
+        case _:
+            m.move(State.CLOSED)
+            m.emit(fx.Refuse(verdict.code, verdict.message, verdict.remedy))
+            m.emit(fx.Ended())
+
+
+def on_check_failed(m: CursorMachine, now: float, reason: str = "") -> None:
+    """It was not the newest; or nobody said so (then there is a reason): read again, after a pause."""
+    o = m.opening
+    o.verdict, o.checking, o.retry_at_s = None, False, now + delay(m, o.tries)
+    o.tries += 1
+    if reason:
+        m.waiting_for = f"ZooKeeper: {reason}"
+
+
+def end_if_unwanted(m: CursorMachine) -> None:
+    """Nobody waits any more for a claim that was not sent yet: whoever owns the cursor keeps it."""
+    wanted = m.attach_waiting is not None or m.answers.questions or m.deleting or m.wanted_after_opening is not None
+    if m.state is State.CLAIMING and not m.opening.claim_sent and not wanted:
+        m.move(State.CLOSED)
+        m.emit(fx.Ended())
 
 
 def claimed(m: CursorMachine, done: Committed) -> None:
@@ -273,8 +325,6 @@ def on_chain_read(m: CursorMachine, event: ev.ChainRead, now: float) -> None:
         snapshotting.start(m, "damage", now)
     elif m.state_writer is None and whole_states.is_foreign(m):
         snapshotting.start(m, "format", now)
-    if m.attach_waiting is not None:
-        intake.take_layout(m, m.attach_waiting, m.attach_layout)
     _end_as_wanted(m)
 
 

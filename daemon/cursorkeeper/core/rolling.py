@@ -206,13 +206,20 @@ def recover_own(m: CursorMachine) -> None:
     """The footer is still ours: recovery decides what the ledger holds; one that is gone all the same is nothing to go on from."""
     assert m.writer.current is not None
     if m.writer.missing:
-        m.refuse(
-            Refusal.DAMAGED,
-            f"ledger {m.writer.current.ledger} was deleted under its owner",
-            "find out who deleted it; open the cursor again afterwards",
-        )
+        m.writer.token = m.token()
+        m.emit(fx.CheckFooter(m.writer.token, m.commit.version))
         return
     _recover(m)
+
+
+def lost_under_its_owner(m: CursorMachine) -> None:
+    """A ledger is gone, and the committed footer names it: no new owner has replaced it."""
+    assert m.writer.current is not None
+    m.refuse(
+        Refusal.DAMAGED,
+        f"ledger {m.writer.current.ledger} was deleted under its owner",
+        "find out who deleted it; open the cursor again afterwards",
+    )
 
 
 def _recover(m: CursorMachine) -> None:

@@ -41,7 +41,7 @@ ENDED = frozenset({S.DELETED, S.DEPOSED, S.REFUSED})
 MOVES: dict[tuple[State, State], str] = {
     (S.CLOSED, S.CLAIMING): "open",
     (S.CLAIMING, S.FENCING): "claim committed",
-    (S.CLAIMING, S.CLOSED): "not found, or open elsewhere",
+    (S.CLAIMING, S.CLOSED): "not found, open elsewhere, or nobody waits any more",
     (S.CLAIMING, S.REFUSED): "footer unreadable",
     (S.FENCING, S.READING): "every ledger without a last entry was recovered",
     (S.FENCING, S.CLAIMING): "a ledger is gone: the footer has moved on",
@@ -77,6 +77,7 @@ _AFTER_OPENING = OWNING | ENDED | {S.CLOSED}
 HANDLED: dict[type, frozenset[State]] = {
     ev.Open: frozenset({S.CLOSED}),
     ev.Attach: OPENING | LIVE,
+    ev.Prove: OPENING | OWNING,
     ev.Detach: ANY,
     ev.Acks: LIVE,
     ev.SetLayout: LIVE,
@@ -95,6 +96,9 @@ HANDLED: dict[type, frozenset[State]] = {
     ev.FooterWriteUnknown: OPENING | OWNING,
     ev.FooterGone: OPENING | OWNING,
     ev.FooterTooLarge: OPENING | OWNING,
+    ev.FooterChecked: OPENING | OWNING,
+    ev.FooterCheckFailed: OPENING | OWNING,
+    ev.FooterCheckUnknown: OPENING | OWNING,
     ev.LedgerCreated: OWNING,
     ev.LedgerCreateFailed: OWNING,
     ev.LedgerEnded: OWNING | {S.FENCING},
@@ -116,6 +120,9 @@ _OUTCOMES: tuple[type, ...] = (
     ev.FooterWriteUnknown,
     ev.FooterGone,
     ev.FooterTooLarge,
+    ev.FooterChecked,
+    ev.FooterCheckFailed,
+    ev.FooterCheckUnknown,
     ev.LedgerCreated,
     ev.LedgerCreateFailed,
     ev.LedgerEnded,
@@ -131,6 +138,7 @@ _OUTCOMES: tuple[type, ...] = (
 LATE: dict[type, frozenset[State]] = {
     # a source may still be talking when the cursor is on its way out; it was told, or will be
     ev.Attach: _AFTER_OPENING - LIVE,
+    ev.Prove: ENDED | {S.CLOSED},
     ev.Acks: _AFTER_OPENING - LIVE,
     ev.SetLayout: _AFTER_OPENING - LIVE,
     ev.SetProperties: _AFTER_OPENING - LIVE,

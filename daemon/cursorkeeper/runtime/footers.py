@@ -1,4 +1,4 @@
-"""Footers in ZooKeeper: reads, compare-and-sets, watches, listings. Answers come back as the core's events.
+"""Footers in ZooKeeper: reads, checks, compare-and-sets, watches, listings. Answers come back as the core's events.
 
 Nothing is retried here: an unknown outcome is an event, and the machine repeats the same bytes (COMMIT rule 4).
 
@@ -19,11 +19,11 @@ from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as codec
 from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.runtime.checks import ABSENT, FooterChecks, Verdict
 from cursorkeeper_clients.zookeeper import errors as zk_errors
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_clients.zookeeper.values import WatchCallback
 
-ABSENT = -1
 READ_BATCH = 500
 DEPLOYMENT_TRIES_MAX = 8
 _DEPLOYMENT = re.compile(rb"[0-9a-f]{32}")
@@ -47,6 +47,7 @@ class FooterStore:
         new_deployment: Callable[[], str] = random_deployment,
     ) -> None:
         self._zk, self._encode, self._root, self._inline_max = zookeeper, encode, root, inline_max_bytes
+        self._checks = FooterChecks(zookeeper)
         self._new_deployment, self._deployment = new_deployment, ""
 
     async def deployment(self) -> str:
@@ -121,6 +122,14 @@ class FooterStore:
         except zk_errors.ZooKeeperError as e:
             # also what was certainly not sent: repeating the same bytes is the answer to both
             return ev.FooterWriteUnknown(token, str(e))
+
+    async def check(self, name: CursorName, token: int, version: int) -> ev.Event:
+        """FooterChecked, FooterCheckFailed or FooterCheckUnknown: a proof, where a read is none."""
+        try:
+            verdict = await self._checks.check(name.path(self._root), version)
+        except zk_errors.ZooKeeperError as e:
+            return ev.FooterCheckUnknown(token, str(e))
+        return ev.FooterChecked(token) if verdict is Verdict.SAME else ev.FooterCheckFailed(token)
 
     async def _create(self, path: str, data: bytes) -> None:
         try:

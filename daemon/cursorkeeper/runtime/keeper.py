@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cursorkeeper.core import events as ev
+from cursorkeeper.core.answers import UNAVAILABLE_REMEDY
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.footer import Mark
 from cursorkeeper.core.intake_check import IntakeCheck
@@ -29,7 +30,7 @@ from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
-from cursorkeeper.runtime.runner import CursorRunner, Services, Telemetry
+from cursorkeeper.runtime.runner import CursorRunner, Held, Proof, Services, Telemetry, Unknown
 from cursorkeeper.runtime.timers import Timers
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
@@ -224,12 +225,25 @@ class Keeper:
             runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
             return
         if runner.handle is not None and not request.takeover:
-            raise RefusedError(
-                Refusal.ALREADY_OPEN, runner.name.display, "another handle of this daemon holds it", "close that one, or open with takeover"
-            )
+            self._waiting_to_open[attach] = Waiting(listener)
+            runner.prove(attach, lambda proof: self._held_by_another(runner, proof, request, attach, listener))
+            return
         if runner.machine.state in OPENING:
             runner.machine.opening.allow(create=request.create, takeover=request.takeover)
         runner.attach(attach, listener, request)
+
+    def _held_by_another(self, runner: CursorRunner, proof: Proof, request: ev.Open, attach: int, listener: Listener) -> None:
+        """That another handle holds the cursor is an answer, too: it may be held elsewhere since, or by nobody."""
+        if attach not in self._waiting_to_open:
+            return
+        if isinstance(proof, Held) and runner.handle is not None:
+            self._waiting_to_open.pop(attach, None)
+            listener.on_refused(Refusal.ALREADY_OPEN, "another handle of this daemon holds it", "close that one, or open with takeover")
+        elif isinstance(proof, Unknown):
+            self._waiting_to_open.pop(attach, None)
+            listener.on_refused(Refusal.UNAVAILABLE, proof.reason, UNAVAILABLE_REMEDY)
+        else:
+            asyncio.get_running_loop().call_soon(self._reopen, runner.name, request, attach, listener)
 
     def _open_again(self, runner: CursorRunner, attach: int, listener: Listener) -> None:
         """The cursor ends only to be read again for this handle."""
@@ -242,6 +256,7 @@ class Keeper:
         self._waiting_to_open.pop(attach, None)
         runner = self.cursors.get(name)
         if runner is not None:
+            runner.forget(attach)
             runner.detach(attach)
 
     def end(self, name: CursorName, wish: ev.Close | ev.Delete) -> None:

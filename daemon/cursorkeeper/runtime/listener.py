@@ -12,7 +12,12 @@ class Listener(Protocol):
     """One handle. Calls come from the event loop and must not block."""
 
     def on_state(self, machine: CursorMachine) -> None:
-        """Everything accepted is durable: stream the state. It does not change until acks of this handle arrive."""
+        """The cursor is proved to be held here, and everything accepted is durable: stream the state. It does not change until
+        acks of this handle arrive."""
+        ...
+
+    def on_continued(self, machine: CursorMachine) -> None:
+        """The handle goes on where its predecessor broke off: nothing of the state is told."""
         ...
 
     def on_confirm(self, confirm: fx.Confirm) -> None:

@@ -71,6 +71,27 @@ class Telemetry(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """The cursor was held here at an instant after the question came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """ZooKeeper did not say so in time."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The cursor is not held here any more."""
+
+
+Proof = Held | Unknown | Gone
+"""What comes of a question whether a cursor is held here."""
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """What runners share."""
 
@@ -106,6 +127,7 @@ class CursorRunner:
         self.shrunk_ledger = False
         self.waiting_for = ""
         self.on_ended: list[Callable[[CursorRunner], None]] = []
+        self._asked: dict[int, Callable[[Proof], None]] = {}
         self._stopped = False
 
     @property
@@ -129,7 +151,7 @@ class CursorRunner:
                 old.on_deposed(self.machine.epoch)
         self.listeners[attach] = listener
         self.handle, self.detached_at = attach, None
-        self.dispatch(ev.Attach(attach, request.layout))
+        self.dispatch(ev.Attach(attach, request.layout, request.resume, request.source))
 
     def detach(self, attach: int) -> None:
         """The handle is gone; the cursor stays until `detached_cursor_max_ms`."""
@@ -171,6 +193,8 @@ class CursorRunner:
                 self._spawn(self._services.footers.write, self.name, effect.token, effect.footer, effect.expected_version)
             case fx.ReadFooter():
                 self._spawn(self._services.footers.read, self.name, effect.token, sync=effect.sync, watch=self._footer_changed)
+            case fx.CheckFooter():
+                self._spawn(self._services.footers.check, self.name, effect.token, effect.version)
             case fx.CreateLedger():
                 self._spawn(self._create, effect)
             case fx.FenceLedger():
@@ -189,6 +213,12 @@ class CursorRunner:
         match effect:
             case fx.StreamState():
                 self._listener(effect.attach, lambda x: x.on_state(self.machine))
+            case fx.ContinueHandle():
+                self._listener(effect.attach, lambda x: x.on_continued(self.machine))
+            case fx.Proved():
+                self._answer(effect.question, Held())
+            case fx.Unproved():
+                self._answer(effect.question, Unknown(effect.reason))
             case fx.ResetDone():
                 self._listener(effect.attach, lambda x: x.on_reset_done(effect))
             case fx.RefuseHandle():
@@ -235,8 +265,30 @@ class CursorRunner:
         self.handle = None
         self.tell_ended()
 
+    # ---- questions
+
+    def prove(self, question: int, told: Callable[[Proof], None]) -> None:
+        """`told` learns once whether this cursor is held here, as of an instant after this call. `forget` takes it back."""
+        if self._stopped or self.machine.is_ended:
+            told(Gone())
+            return
+        self._asked[question] = told
+        self.dispatch(ev.Prove(question))
+
+    def forget(self, question: int) -> None:
+        """Nobody wants to know any more."""
+        if self._asked.pop(question, None) is not None:
+            self.dispatch(ev.Detach(question))
+
+    def _answer(self, question: int, proof: Proof) -> None:
+        told = self._asked.pop(question, None)
+        if told is not None:
+            told(proof)
+
     def tell_ended(self) -> None:
         """To whoever waits for this end, once."""
+        for question in list(self._asked):
+            self._answer(question, Gone())
         waiting, self.on_ended = self.on_ended, []
         for callback in waiting:
             callback(self)

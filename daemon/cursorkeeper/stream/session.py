@@ -54,6 +54,14 @@ class Handle:
         if machine.pause_reason:
             self.on_pause(machine.pause_reason)
 
+    def on_continued(self, machine: CursorMachine) -> None:
+        """Opened without a state, and credit: the source has the state."""
+        self.live = True
+        self._send(opened=pb.Opened(handle=self.handle, epoch=machine.epoch, generation=machine.generation, resumed=True))
+        self._send(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
+        if machine.pause_reason:
+            self.on_pause(machine.pause_reason)
+
     def _state(self, machine: CursorMachine) -> Iterator[pb.KeeperMessage]:
         """The handle is live from StateEnd on: until then its source cannot know what it may send."""
         for message in state_parts.messages(self.handle, machine):
@@ -185,7 +193,7 @@ class Session:
             )
         if self._credentials and hello.credentials != self._credentials:
             raise ProtocolViolation(f"the credentials of {hello.name!r} are wrong: give the source the keeper's token")
-        self._greeted, self.source = True, hello.name
+        self._greeted, self.source = True, f"{hello.name}/{hello.incarnation}"
         self.outbox.put(self.hello())
 
     def _open(self, message: pb.OpenCursor) -> None:
@@ -205,6 +213,8 @@ class Session:
                 start=codec.position_of(message.start) if message.HasField("start") else None,
                 layout=layout,
                 cursor_properties=dict(message.cursor_properties) or None,
+                resume=ev.Resume(message.resume.epoch, message.resume.generation) if message.HasField("resume") else None,
+                source=self.source,
             )
             handle = Handle(self, number, name, self.keeper.attach_id())
             self._handles[number] = handle

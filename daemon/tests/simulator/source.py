@@ -79,6 +79,9 @@ class Handle:
         self.live = True
         self.changed.set()
 
+    def on_continued(self, machine: CursorMachine) -> None:
+        raise AssertionError("nobody resumes")
+
     def on_confirm(self, confirm: fx.Confirm) -> None:
         if self.gone:
             return

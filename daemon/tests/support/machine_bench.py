@@ -171,6 +171,10 @@ class Owner:
         self.seq = 0
         self.durable = 0
         self.streamed = 0
+        self.continued = 0
+        self.proved: list[int] = []
+        self.unproved: list[fx.Unproved] = []
+        self.ended: fx.Ended | None = None
         self.truncated_acks = 0
         """As of the newest confirmation."""
         self.reports: list[fx.Report] = []
@@ -239,7 +243,15 @@ class Owner:
                 self.resets.append(effect)
             case fx.Report():
                 self.reports.append(effect)
-            case fx.Pause() | fx.Resume() | fx.Ended():
+            case fx.ContinueHandle():
+                self.continued += 1
+            case fx.Proved():
+                self.proved.append(effect.question)
+            case fx.Unproved():
+                self.unproved.append(effect)
+            case fx.Ended():
+                self.ended = effect
+            case fx.Pause() | fx.Resume():
                 pass
             case _:
                 self.todo.append(effect)
@@ -319,6 +331,9 @@ class Owner:
                 if bench.znode is None:
                     return ev.FooterRead(effect.token, None, -1)
                 return ev.FooterRead(effect.token, bench.footer, bench.znode[1])
+            case fx.CheckFooter():
+                version = bench.znode[1] if bench.znode else -1
+                return ev.FooterChecked(effect.token) if version == effect.version else ev.FooterCheckFailed(effect.token)
             case fx.CreateLedger():
                 made = custom_metadata(NAME, effect.epoch, effect.generation, "w", "0" * 32, form=effect.format, more=effect.metadata)
                 return ev.LedgerCreated(effect.token, bench.new_ledger(effect.epoch, made))

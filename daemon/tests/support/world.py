@@ -60,6 +60,7 @@ class Recorder:
     """A listener: what a source would know."""
 
     machine: CursorMachine | None = None
+    continued: bool = False
     durable: int = 0
     released: int = 0
     ended: str = ""
@@ -71,6 +72,10 @@ class Recorder:
 
     def on_state(self, machine: CursorMachine) -> None:
         self.machine = machine
+        self.changed.set()
+
+    def on_continued(self, machine: CursorMachine) -> None:
+        self.continued, self.machine = True, machine
         self.changed.set()
 
     def on_confirm(self, confirm: fx.Confirm) -> None:

@@ -1,0 +1,248 @@
+"""Proof in front of answers: what is told of a cursor was true at an instant after it was asked for (COMMIT rules 22 to 28).
+
+A daemon may hold a cursor in memory that another one has claimed since. So an open (and whoever else asks) waits until
+the footer is proved to be ours by something that was sent after the question came: a footer write of our own that was
+applied, or a check of its version by the quorum. Neither a read, nor a read behind a sync, nor a watch, nor a living
+session is a proof: each of them can be answered by a server that does not know of the newest write.
+
+Owns the questions and the check that is on its way. Does not own what is told then (`flushing` streams the state), nor
+the answers of an opening that ends without a claim (`opening`).
+Invariant: what was sent before a question came proves nothing for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core import opening
+from cursorkeeper.core.commit import Purpose
+from cursorkeeper.core.errors import Refusal
+from cursorkeeper.core.table import LIVE, OWNING, State
+
+if TYPE_CHECKING:
+    from cursorkeeper.core.machine import CursorMachine
+
+UNAVAILABLE_REMEDY = "look at ZooKeeper, and at this daemon's way to it; then open it again, here or elsewhere"
+_UNDECIDED_BAR_RESUMING = frozenset({Purpose.RESET, Purpose.CLOSE, Purpose.DELETE})
+
+
+@dataclass(slots=True)
+class Question:
+    """One that waits for proof: an open (its number is the attachment's), or somebody who wants to tell what is held."""
+
+    is_open: bool
+    """A handle waits for the state; else somebody only wants to tell what is held."""
+    joined: bool
+    """It came when the claim had been sent: should another owner come, it has not had a claim of its own."""
+    since_s: float | None = None
+    """Since when it waits for ZooKeeper."""
+    proved: bool = False
+    by_write: bool = False
+    """A footer write of ours was first sent after it came, and is not decided."""
+    by_check: bool = False
+    """The check on its way was sent after it came."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """See the module."""
+
+    questions: dict[int, Question] = field(default_factory=dict)
+    token: int = 0
+    """Of the check, or of the read that follows a check that failed; 0: none is on its way."""
+    reading: bool = False
+    retry_at_s: float | None = None
+    tries: int = 0
+    answered: str = ""
+    """The source whose handle got the state last: only that one may resume."""
+
+    def is_proved(self, number: int) -> bool:
+        """Whether this question may be answered."""
+        question = self.questions.get(number)
+        return question is not None and question.proved
+
+    def drop(self, number: int | None) -> bool:
+        """Nobody waits for this one any more. False: nobody did."""
+        return number is not None and self.questions.pop(number, None) is not None
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for proof."""
+        return sum(not q.proved for q in self.questions.values())
+
+    def _stop(self) -> None:
+        self.token, self.reading = 0, False
+        for question in self.questions.values():
+            question.by_check = False
+
+    def again(self, at_s: float) -> None:
+        """The check came to nothing: it is repeated at that time."""
+        self._stop()
+        self.retry_at_s = at_s
+        self.tries += 1
+
+    def proved_by_check(self) -> None:
+        """The check was answered: good for those who came before it was sent."""
+        for question in self.questions.values():
+            question.proved = question.proved or question.by_check
+        self._stop()
+        self.retry_at_s, self.tries = None, 0
+
+
+def ask(m: CursorMachine, number: int, *, is_open: bool) -> None:
+    """From now on somebody waits for proof."""
+    m.answers.questions[number] = Question(is_open, joined=m.opening.claim_sent)
+
+
+def on_prove(m: CursorMachine, event: ev.Prove, now: float) -> None:
+    """See `drive`."""
+    ask(m, event.question, is_open=False)
+
+
+def may_resume(m: CursorMachine, event: ev.Attach) -> bool:
+    """Whether the handle can go on where its predecessor broke off. No proof is needed: it is shown nothing, and what it
+    sends to a daemon that is no longer the owner is never confirmed by an append."""
+    outstanding = m.commit.outstanding
+    return (
+        event.resume == (m.epoch, m.generation)
+        and m.state in LIVE
+        and event.source == m.answers.answered
+        and m.attach_waiting is None
+        and not m.resets
+        and not (outstanding is not None and outstanding.purpose in _UNDECIDED_BAR_RESUMING)
+    )
+
+
+# ---- footer writes
+
+
+def write_sent(m: CursorMachine, purpose: Purpose) -> None:
+    """A footer write is sent for the first time: applied, it proves for all who wait now."""
+    for question in m.answers.questions.values():
+        question.by_write = True
+        if purpose is Purpose.CLAIM:
+            question.joined = False
+
+
+def write_decided(m: CursorMachine, *, committed: bool) -> None:
+    """It was applied, or another's was."""
+    for question in m.answers.questions.values():
+        question.proved = question.proved or (question.by_write and committed)
+        question.by_write = False
+
+
+def wants_reopening(m: CursorMachine) -> int | None:
+    """The handle that, when another owner is found, goes on with a claim: it has not had one. Who has had one does not claim
+    again by itself, or two daemons with a waiting open each would take the cursor from one another for ever. Nor does one
+    that asked for the cursor's end meanwhile."""
+    if m.wanted_after_opening is not None:
+        return None
+    question = m.answers.questions.get(m.attach_waiting) if m.attach_waiting is not None else None
+    return m.attach_waiting if question is not None and question.joined else None
+
+
+# ---- answers of checks
+
+
+def on_checked(m: CursorMachine, event: ev.FooterChecked, now: float) -> None:
+    """The footer was ours."""
+    a = m.answers
+    if event.token == a.token and not a.reading:
+        a.proved_by_check()
+        m.waiting_for = ""
+
+
+def on_check_failed(m: CursorMachine, event: ev.FooterCheckFailed, now: float) -> None:
+    """An own write that came between, or another owner: read, after a sync, and compare."""
+    a = m.answers
+    if event.token == a.token and not a.reading:
+        a.token, a.reading = m.token(), True
+        m.emit(fx.ReadFooter(a.token, sync=True))
+
+
+def on_check_unknown(m: CursorMachine, event: ev.FooterCheckUnknown, now: float) -> None:
+    """A check changes nothing: ask again."""
+    if event.token == m.answers.token and not m.answers.reading:
+        _again(m, event.reason, now)
+
+
+def on_read(m: CursorMachine, event: ev.FooterRead, now: float) -> None:
+    """What the footer is after a check that failed."""
+    m.answers.again(now + opening.delay(m, m.answers.tries))
+    if event.footer is None:
+        m.footer_lost()
+    elif event.version > m.commit.version and m.commit.outstanding is None:
+        m.depose(event.footer.epoch)
+
+
+def on_read_failed(m: CursorMachine, reason: str, now: float) -> None:
+    """ZooKeeper went away between the two: from the check again."""
+    _again(m, reason, now)
+
+
+def _again(m: CursorMachine, reason: str, now: float) -> None:
+    m.answers.again(now + opening.delay(m, m.answers.tries))
+    m.waiting_for = f"ZooKeeper: is the footer still ours? {reason}"
+
+
+# ---- time
+
+
+def drive(m: CursorMachine, now: float) -> None:
+    """Asks for proof, tells those who have it, and sends away who waited too long."""
+    a = m.answers
+    if not a.questions:
+        return
+    for number in [n for n, q in a.questions.items() if q.is_open and n != m.attach_waiting]:
+        a.drop(number)  # its handle has gone, or asked for the end
+    _send_away(m, now)
+    if m.state not in OWNING:
+        return
+    if m.commit.outstanding is None and not a.token and a.waiting and (a.retry_at_s is None or now >= a.retry_at_s):
+        a.token, a.retry_at_s = m.token(), None
+        for question in a.questions.values():
+            question.by_check = True
+        m.waiting_for = m.waiting_for or "ZooKeeper: is the footer still ours?"
+        m.emit(fx.CheckFooter(a.token, m.commit.version))
+    for number in [n for n, q in a.questions.items() if q.proved and not q.is_open]:
+        a.drop(number)
+        m.emit(fx.Proved(number))
+
+
+def _send_away(m: CursorMachine, now: float) -> None:
+    """Who has waited for ZooKeeper for too long is told so; the cursor stays as it is."""
+    on_zookeeper = m.state is State.CLAIMING or m.state in OWNING
+    for number, question in list(m.answers.questions.items()):
+        if question.proved or not on_zookeeper:
+            question.since_s = None
+            continue
+        question.since_s = now if question.since_s is None else question.since_s
+        if now < question.since_s + m.limits.answer_wait_max_ms / 1000:
+            continue
+        m.answers.drop(number)
+        waited = f"not within {m.limits.answer_wait_max_ms / 1000:g} s ({m.waiting_for or 'ZooKeeper does not answer'})"
+        if not question.is_open:
+            m.emit(fx.Unproved(number, f"ZooKeeper did not say that the cursor is still held here, {waited}"))
+            continue
+        m.attach_waiting = None
+        what = (
+            "the cursor could not be claimed" if m.state is State.CLAIMING else "ZooKeeper did not say that the cursor is still held here"
+        )
+        m.emit(fx.RefuseHandle(number, Refusal.UNAVAILABLE, f"{what}, {waited}", UNAVAILABLE_REMEDY))
+    opening.end_if_unwanted(m)
+
+
+def wake_at_s(m: CursorMachine) -> float | None:
+    """When `drive` has something to do."""
+    a = m.answers
+    limit_s = m.limits.answer_wait_max_ms / 1000
+    times = [q.since_s + limit_s for q in a.questions.values() if q.since_s is not None]
+    if a.retry_at_s is not None and a.waiting and m.commit.outstanding is None:
+        times.append(a.retry_at_s)
+    return min(times) if times else None
+
+
+HANDLERS: dict[type, Any] = {ev.Prove: on_prove}

@@ -1,0 +1,121 @@
+"""Checks of footers' versions by the quorum, many in one request.
+
+A check is a transaction that holds nothing but conditions. Unlike a read it goes through the leader's log, so a server
+that lags and a leader that was deposed cannot answer it. Whoever asks within one turn of the loop shares a request; at
+most `CHECKS_MAX` go into one, and at most `REQUESTS_MAX` are in flight: what comes meanwhile shares the next one.
+
+Owns the queue and what becomes of a request in which a condition fails: the culprit has its answer, the others are
+asked again in two halves. That never costs more requests than one for each check.
+Invariants: a check is sent after it was asked for; a request that was not answered is not repeated here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from cursorkeeper_clients.zookeeper import errors as zk_errors
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper_clients.zookeeper.values import ANY_VERSION, Check
+
+ABSENT = -1
+CHECKS_MAX = 200
+"""Conditions in one request: with names of 1 KiB still far below what a server takes."""
+REQUESTS_MAX = 4
+"""Requests in flight."""
+
+
+class Verdict(Enum):
+    """What the quorum said."""
+
+    SAME = auto()
+    """The node had this version, or was not there as expected."""
+    OTHER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    path: str
+    version: int
+    answer: asyncio.Future[Verdict]
+
+
+class FooterChecks:
+    """See the module."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self._zk = zookeeper
+        self._waiting: deque[_Asked] = deque()
+        self._groups: deque[list[_Asked]] = deque()
+        """What goes out by itself: the halves of a request in which a condition failed, and a node that is not there, which
+        fails its request; that is its answer, and must not spoil the others'."""
+        self._scheduled = False
+        self._in_flight = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def check(self, path: str, version: int) -> Verdict:
+        """Whether the node has this version now (`ABSENT`: is not there). Raises ZooKeeperError if nobody could say."""
+        loop = asyncio.get_running_loop()
+        asked = _Asked(path, version, loop.create_future())
+        if version == ABSENT:
+            self._groups.append([asked])
+        else:
+            self._waiting.append(asked)
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._send)
+        return await asked.answer
+
+    def _send(self) -> None:
+        self._scheduled = False
+        while self._in_flight < REQUESTS_MAX and (self._groups or self._waiting):
+            if self._groups:
+                group = self._groups.popleft()
+            else:
+                group = [self._waiting.popleft() for _ in range(min(CHECKS_MAX, len(self._waiting)))]
+            group = [a for a in group if not a.answer.done()]  # whoever gave up asks nothing
+            if not group:
+                continue
+            self._in_flight += 1
+            task = asyncio.get_running_loop().create_task(self._ask(group), name="footer checks")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, group: list[_Asked]) -> None:
+        try:
+            await self._decide(group)
+        except zk_errors.ZooKeeperError as e:
+            for asked in group:
+                if not asked.answer.done():
+                    asked.answer.set_exception(e)
+        except BaseException:
+            for asked in group:
+                asked.answer.cancel()
+            raise
+        finally:
+            self._in_flight -= 1
+            self._send()
+
+    async def _decide(self, group: list[_Asked]) -> None:
+        absent = group[0].version == ABSENT
+        conditions = [Check(a.path, ANY_VERSION if absent else a.version) for a in group]
+        try:
+            await self._zk.multi(conditions)
+        except zk_errors.MultiFailed as failed:
+            at, culprit = failed.culprit_index, group[failed.culprit_index]
+            if not isinstance(failed.culprit, zk_errors.BadVersion | zk_errors.NoNode):
+                raise failed.culprit from failed
+            gone = isinstance(failed.culprit, zk_errors.NoNode)
+            _answer(culprit, Verdict.SAME if absent and gone else Verdict.OTHER)
+            rest = group[:at] + group[at + 1 :]
+            self._groups.extendleft(half for half in (rest[: len(rest) // 2], rest[len(rest) // 2 :]) if half)
+            return
+        for asked in group:
+            _answer(asked, Verdict.OTHER if absent else Verdict.SAME)
+
+
+def _answer(asked: _Asked, verdict: Verdict) -> None:
+    if not asked.answer.done():
+        asked.answer.set_result(verdict)
