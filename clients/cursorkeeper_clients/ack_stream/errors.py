@@ -102,6 +102,7 @@ BY_CODE: dict[str, type[CursorRefused]] = {
     "NOT_FOUND": NoSuchCursor,
     "DAMAGED": CursorDamaged,
     "FOOTER_LOST": CursorDamaged,
+    "FOOTER_REPLACED": CursorDamaged,
     "TOO_MANY_CURSORS": KeeperBusy,
     "NAME_TOO_LONG": TooLarge,
     "FORMAT_TOO_NEW": CursorDamaged,

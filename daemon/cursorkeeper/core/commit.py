@@ -89,9 +89,10 @@ class FooterCommit:
         self.committed, self.version = footer, version
 
     def propose(self, footer: Footer, purpose: Purpose, token: int) -> fx.Effect:
-        """Send a write. Raises AssertionError if one is outstanding."""
+        """Send a write, which says the version that it makes. Raises AssertionError if one is outstanding."""
         if self.outstanding is not None:
             raise AssertionError("one compare-and-set at a time")
+        footer = footer.written_at(self.version + 1)
         self.outstanding = Outstanding(footer, self.version, purpose, token)
         return fx.WriteFooter(token, footer, self.version)
 

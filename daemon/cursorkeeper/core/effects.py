@@ -167,6 +167,14 @@ class RefuseHandle:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepFooter:
+    """The footer that this owner had committed is not there any more: its bytes go to the log, so that they can be put back.
+    Changes nothing."""
+
+    footer: Footer
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Something that an operator may want to know; changes nothing."""
 
@@ -213,6 +221,7 @@ Effect = (
     | ResetDone
     | Refuse
     | RefuseHandle
+    | KeepFooter
     | Report
     | Pause
     | Resume

@@ -25,6 +25,7 @@ class Refusal(StrEnum):
     NOT_FOUND = "NOT_FOUND"
     DAMAGED = "DAMAGED"
     FOOTER_LOST = "FOOTER_LOST"
+    FOOTER_REPLACED = "FOOTER_REPLACED"
     TOO_MANY_CURSORS = "TOO_MANY_CURSORS"
     NAME_TOO_LONG = "NAME_TOO_LONG"
     FORMAT_TOO_NEW = "FORMAT_TOO_NEW"
@@ -66,6 +67,10 @@ class TooNewError(DamageError):
 
 class ForeignRecordError(DamageError):
     """A record that is whole and does not belong where it is: of another cursor, or of a later owner than the footer's."""
+
+
+class ReplacedError(DamageError):
+    """A footer that is whole, in a place where no CursorKeeper put it: an older copy, say. Nothing is concluded from it."""
 
 
 class IllegalTransitionError(CursorKeeperError):

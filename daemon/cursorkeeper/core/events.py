@@ -163,11 +163,13 @@ class FooterReadFailed:
 
 @dataclass(frozen=True, slots=True)
 class FooterUnreadable:
-    """The footer's bytes cannot be trusted, or are newer than this version."""
+    """The footer's bytes cannot be trusted, or are newer than this version. `replaced`: they are whole, and something else than a
+    CursorKeeper put them there."""
 
     token: int
     reason: str
     too_new: bool
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

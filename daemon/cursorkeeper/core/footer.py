@@ -121,6 +121,15 @@ class Stats:
     delta_bytes: int = 0
 
 
+class Written(NamedTuple):
+    """Which version of the znode a footer write makes. It counts only where `epoch` and `write` are the footer's own: a release
+    that does not know this member copies it into its own writes."""
+
+    version: int
+    epoch: int
+    write: int
+
+
 class Mark(NamedTuple):
     """Which write a footer is of: two footers of a cursor with the same mark are the same one. See `mark_of`."""
 
@@ -138,6 +147,7 @@ class Footer:
 
     `cursor_properties`: only where the chain cannot hold them (Pulsar's form has no place for them in a ledger).
     `truncated`: the newest state in the chain may be a part of the whole; the numbers are of the moment the footer was written.
+    `written`: the znode's version that this write made, so that bytes which something else put there are recognised.
     """
 
     topic: str
@@ -155,6 +165,7 @@ class Footer:
     stats: Stats = Stats()
     cursor_properties: CursorProperties | None = None
     truncated: Truncation | None = None
+    written: Written | None = None
     version: int = FOOTER_VERSION
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -171,6 +182,16 @@ class Footer:
     def is_same_write(self, other: Footer) -> bool:
         """ "Mine": epoch, writer and write number are all equal (COMMIT rule 3)."""
         return (self.epoch, self.writer, self.write) == (other.epoch, other.writer, other.write)
+
+    def written_at(self, version: int) -> Footer:
+        """The same footer as the write that makes this version of the znode."""
+        return replace(self, written=Written(version, self.epoch, self.write))
+
+    @property
+    def written_as(self) -> int | None:
+        """The znode's version that this write made; None: an earlier release wrote it, which does not say."""
+        known = self.written
+        return known.version if known is not None and known[1:] == (self.epoch, self.write) else None
 
     def named_ledgers(self) -> frozenset[int]:
         """Every ledger that must not be deleted while this footer is the committed one."""

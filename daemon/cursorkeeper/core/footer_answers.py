@@ -80,13 +80,23 @@ def on_footer_unreadable(m: CursorMachine, event: ev.FooterUnreadable, now: floa
     ours = m.commit.is_waiting_for(event.token) or event.token in (m.opening.token, m.answers.token, m.writer.token, m.check_token)
     if not ours:
         return
-    if event.too_new:
+    if event.replaced and event.token == m.opening.token and not m.opening.replaced:
+        m.opening.replaced = True
+        opening.read_footer(m, sync=True)  # a server that lags may show bytes that were put right meanwhile
+    elif event.replaced:
+        m.keep_footer()
+        m.refuse(
+            Refusal.FOOTER_REPLACED,
+            f"its footer was not put there by a CursorKeeper: {event.reason}",
+            "find out what wrote the znode, and let nothing delete this cursor's ledgers. " + opening.RESTORE,
+        )
+    elif event.too_new:
         m.refuse(Refusal.FORMAT_TOO_NEW, f"its footer was written by a newer version: {event.reason}", "upgrade this daemon")
     else:
         m.refuse(
             Refusal.DAMAGED,
             f"its footer cannot be read: {event.reason}",
-            "look at it with `cursorkeeper inspect`; restore the znode or rebuild it",
+            "look at it with `cursorkeeper inspect`. " + opening.RESTORE,
         )
 
 

@@ -13,6 +13,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import without_partials
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.flushing import absorb
+from cursorkeeper.core.positions import NUMBER_MAX
 from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, Stamp
 
@@ -186,6 +187,13 @@ def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
             return
         told = [item for waiting in m.deferred if isinstance(waiting, ev.SetLayout) for item in waiting.run]
         m.check.reset_target(event.target, m.acks, told)
+        if m.generation + len(m.resets) + 1 >= NUMBER_MAX:  # the last one is for the tombstone
+            raise RefusedError(
+                Refusal.BAD_MESSAGE,
+                m.name.display,
+                f"generation {m.generation} is the last one that can be reset from",
+                "export the cursor, delete it, and import it again",
+            )
         if len(m.resets) >= DEFERRED_MAX:
             raise RefusedError(Refusal.BAD_MESSAGE, m.name.display, "too many resets at once", "wait for ResetDone")
     except RefusedError as e:

@@ -316,11 +316,17 @@ class CursorMachine:
 
     def footer_lost(self) -> None:
         """A footer once seen is gone: never created again."""
+        self.keep_footer()
         self.refuse(
             Refusal.FOOTER_LOST,
             "its footer was in ZooKeeper and is gone",
-            "find out who removed the znode; the ledgers still exist and name this cursor in their custom metadata",
+            "find out who removed the znode; the ledgers still exist and name this cursor in their custom metadata. " + opening.RESTORE,
         )
+
+    def keep_footer(self) -> None:
+        """What an owner had committed is needed to go on, and may be nowhere else."""
+        if self.state in OWNING and self.commit.committed is not None:
+            self.emit(fx.KeepFooter(self.commit.committed))
 
     def depose(self, epoch: int) -> None:
         """A higher epoch exists: final. No footer write, no append, no deletion."""

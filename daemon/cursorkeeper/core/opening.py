@@ -13,7 +13,7 @@ from cursorkeeper.core import rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import ABSENT, Committed, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase, mark_of
-from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, Position
+from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, NUMBER_MAX, Position
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import CursorProperties, Segment, Stamp
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cursorkeeper.core.machine import CursorMachine
 
 STOPPING, STOPPING_REMEDY = "the daemon is stopping", "open it elsewhere, or here after the restart"
+RESTORE = "Put the *latest* bytes of the footer back with `cursorkeeper restore-footer`, which shows first what they hold"
 OPEN_ELSEWHERE_REMEDY = "close it there, or open it with takeover"
 
 
@@ -54,6 +55,8 @@ class OpeningRun:
     """That question is on its way."""
     claim_sent: bool = False
     """The claim's write is on its way, or was applied: who comes now comes after it."""
+    replaced: bool = False
+    """The footer was found to be none of ours, perhaps by a server that lags: it is being read after a sync."""
     seen: bool = False
     """There was a footer: if there is none any more, it is lost."""
 
@@ -96,6 +99,9 @@ def claim(m: CursorMachine, event: ev.FooterRead) -> None:
             _only_if_proved(m, event.version, Refusal.DAMAGED, o.suspicion, remedy)
         else:
             m.depose(footer.epoch)  # we had claimed it: whoever came since is the owner
+        return
+    if footer is not None and footer.epoch >= NUMBER_MAX:
+        m.refuse(Refusal.DAMAGED, f"its footer is of epoch {footer.epoch}, and there is none after that", RESTORE)
         return
     m.commit.adopt(footer, event.version)
     if o.request.only not in (None, mark_of(footer)):

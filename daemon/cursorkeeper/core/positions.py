@@ -12,6 +12,9 @@ LEDGER_ID_MAX: Final = (1 << 63) - 1
 ENTRY_ID_MAX: Final = (1 << 32) - 1
 """The largest entry id. Roaring bitmaps of 32 bits hold entry ids; larger ones are refused at intake."""
 
+NUMBER_MAX: Final = (1 << 32) - 1
+"""Of epochs and generations: a record carries both as u32."""
+
 BEFORE_FIRST: Final = -1
 
 

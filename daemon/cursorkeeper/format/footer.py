@@ -2,8 +2,8 @@
 
 Owns the order and names of the members and the checksum, which is the last member and covers every byte before
 `,"crc32c"`. Invariants: equal footers have equal bytes (only the compressed inline record may differ between library
-versions); a footer that names a newer version or another cursor is refused; top-level members this version does not know
-are kept.
+versions); a footer that names a newer version or another cursor is refused, and so is one whose znode has another version than
+it was written as; top-level members this version does not know are kept.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Final
 
-from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
+from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, ReplacedError, TooNewError
 from cursorkeeper.core.footer import (
     FOOTER_VERSION,
     FORMAT_NATIVE,
@@ -31,9 +32,10 @@ from cursorkeeper.core.footer import (
     SnapshotBase,
     Stats,
     Truncation,
+    Written,
 )
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
+from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, NUMBER_MAX, Position
 from cursorkeeper.core.values import CursorProperties, Record, Segment, Stamp
 from cursorkeeper.format import record
 from cursorkeeper.format.pulsar import cursor_info
@@ -55,7 +57,7 @@ _STATS: Final = (
 )  # fmt: skip
 _KNOWN: Final = frozenset({
     "version", "format", "cursor", "topic", "subscription", "state", "epoch", "writer", "write", "generation",
-    "markDelete", "base", "chain", "previous", "damaged", "stats", "cursorProperties", "truncated", "crc32c",
+    "markDelete", "base", "chain", "previous", "damaged", "stats", "cursorProperties", "truncated", "znode", "crc32c",
 })  # fmt: skip
 
 Json = Mapping[str, Any]
@@ -93,6 +95,8 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
         body["cursorProperties"] = {"stamp": list(stamp), "values": {key: values[key] for key in sorted(values)}}
     if footer.truncated is not None:
         body["truncated"] = footer.truncated.as_fields()
+    if footer.written is not None:
+        body["znode"] = footer.written._asdict()
     for key in sorted(footer.extra):
         if key in _KNOWN:
             raise ValueError(f"{key!r} is a member of the footer and cannot be kept as an unknown one")
@@ -109,13 +113,17 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
     return data
 
 
-def decode(data: bytes, expected: CursorName | None = None) -> Footer:
-    """The footer. `expected`: the cursor it is read for; None: any.
+def decode(data: bytes, expected: CursorName | None = None, znode_version: int | None = None) -> Footer:
+    """The footer. `expected`: the cursor it is read for; None: any. `znode_version`: as it was read with the data; None: the bytes
+    come from somewhere else.
 
-    Raises TooNewError, DamageError (place "footer").
+    Raises TooNewError, ReplacedError, DamageError (place "footer").
     """
     try:
-        return _decode(data, expected)
+        footer = _decode(data, expected)
+        if znode_version is not None and footer.written_as not in (None, znode_version):
+            raise ReplacedError(f"its znode has version {znode_version}, and these bytes were written as version {footer.written_as}")
+        return footer
     except DamageError as error:
         raise error.at("footer") from None
 
@@ -132,22 +140,24 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
     if expected is not None and not own:
         raise DamageError(f"this is the footer of {name}, not of {expected}")
     previous, stats = body.get("previous"), _object(body, "stats")
+    base, chain = _based_chain(body, name, "")
     footer = Footer(
         topic=topic,
         subscription=subscription,
         state=_state(_text(body, "state")),
-        epoch=_number(body, "epoch"),
+        epoch=_number(body, "epoch", most=NUMBER_MAX),
         writer=_text(body, "writer"),
         write=_number(body, "write"),
-        generation=_number(body, "generation"),
+        generation=_number(body, "generation", most=NUMBER_MAX),
         mark_delete=_position(body.get("markDelete"), "markDelete"),
-        base=_base(_object(body, "base"), name),
-        chain=_chain(body.get("chain")),
+        base=base,
+        chain=chain,
         previous=None if previous is None else _previous(_object(body, "previous"), name),
         damaged=_addresses(body.get("damaged", []), "damaged"),
         stats=Stats(**{attribute: _number(stats, key) for key, attribute in _STATS}),
         cursor_properties=_properties(_object(body, "cursorProperties")) if "cursorProperties" in body else None,
         truncated=_truncation(_object(body, "truncated")) if "truncated" in body else None,
+        written=_written(_object(body, "znode")) if "znode" in body else None,
         version=_number(body, "version"),
         extra={} if body.keys() <= _KNOWN else {key: value for key, value in body.items() if key not in _KNOWN},
     )
@@ -162,6 +172,8 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
 def _parse(data: bytes) -> Json:
     try:
         body = _JSON.decode(data.decode())
+    except DamageError:
+        raise
     except (ValueError, RecursionError):
         raise DamageError("not JSON") from None
     if not isinstance(body, dict):
@@ -173,7 +185,25 @@ def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
-_JSON: Final = json.JSONDecoder(parse_constant=_no_constant)  # made once: `json.loads` with an argument makes one for each footer
+def _float(text: str) -> float:
+    """Only in members that this version does not know: they are written back, and what is no number cannot be."""
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A member that comes twice is two answers to one question."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise DamageError(f"member {next(name for name in names if names.count(name) > 1)!r} comes twice")
+    return found
+
+
+_JSON: Final = json.JSONDecoder(object_pairs_hook=_members, parse_float=_float, parse_constant=_no_constant)
+"""Made once: `json.loads` with an argument makes one for each footer."""
 
 
 def _check_version(body: Json) -> None:
@@ -237,9 +267,9 @@ def _base(body: Json, name: CursorName) -> Base:
         raise DamageError(f"snapshot crc32c {crc!r} is not eight hex digits")
     return SnapshotBase(
         ledger=_number(inner, "ledger"),
-        first_entry=_number(inner, "firstEntry"),
-        last_entry=_number(inner, "lastEntry"),
-        num_parts=_number(inner, "numParts"),
+        first_entry=_number(inner, "firstEntry", most=ENTRY_ID_MAX),
+        last_entry=_number(inner, "lastEntry", most=ENTRY_ID_MAX),
+        num_parts=_number(inner, "numParts", 1, ENTRY_ID_MAX),
         length=_number(inner, "length"),
         crc32c=int(crc, 16),
     )
@@ -264,7 +294,7 @@ def _pulsar(body: Json) -> PulsarBase:
         info = b64decode(_text(body, "managedCursorInfo"), validate=True)
     except ValueError:
         raise DamageError("the inline state in Pulsar's form is not base64") from None
-    base = PulsarBase(info, _number(body, "epoch"))
+    base = PulsarBase(info, _number(body, "epoch", most=NUMBER_MAX))
     pulsar_state(base)  # checked now, so that nobody meets the damage later
     return base
 
@@ -304,24 +334,43 @@ def _chain(value: object) -> tuple[ChainLedger, ...]:
         form = _text(item, "format") if "format" in item else FORMAT_NATIVE
         if form not in _FORMATS:
             raise TooNewError(f"a ledger of format {form!r}, this program reads {', '.join(map(repr, _FORMATS))}: upgrade it first")
-        items.append(ChainLedger(_number(item, "ledger"), None if last is None else _number(item, "lastEntry", BEFORE_FIRST), form))
+        end = None if last is None else _number(item, "lastEntry", BEFORE_FIRST, ENTRY_ID_MAX)
+        items.append(ChainLedger(_number(item, "ledger"), end, form))
     return tuple(items)
 
 
+def _based_chain(body: Json, name: CursorName, where: str) -> tuple[Base, tuple[ChainLedger, ...]]:
+    """Base and chain, which must fit: without the base's ledger in the chain its segments would not be read."""
+    base, chain = _base(_object(body, "base"), name), _chain(body.get("chain"))
+    ledgers = [item.ledger for item in chain]
+    if len(set(ledgers)) != len(ledgers):
+        raise DamageError(f"the {where}chain names a ledger twice")
+    if isinstance(base, SnapshotBase) and not any(c.ledger == base.ledger and c.format == FORMAT_NATIVE for c in chain):
+        raise DamageError(f"the {where}snapshot is in ledger {base.ledger}, which is not in the {where}chain")
+    return base, chain
+
+
 def _previous(body: Json, name: CursorName) -> Previous:
-    return Previous(_base(_object(body, "base"), name), _chain(body.get("chain")))
+    return Previous(*_based_chain(body, name, "previous "))
 
 
 def _properties(body: Json) -> CursorProperties:
     stamp, values = body.get("stamp"), _object(body, "values")
     pair = {str(index): item for index, item in enumerate(stamp)} if isinstance(stamp, list) else {}
-    if len(pair) != 2 or not all(isinstance(value, str) for value in values.values()):
+    if len(pair) != 2:
         raise DamageError("cursorProperties are not a stamp and a map of texts")
+    for key in values:
+        _encodable(key, "cursorProperties")
+        _text(values, key, "cursorProperties")
     return CursorProperties(Stamp(_number(pair, "0"), _number(pair, "1")), values)
 
 
 def _truncation(body: Json) -> Truncation:
     return Truncation(_number(body, "acks"), _number(body, "batches"), _number(body, "properties"), _text(body, "limit"))
+
+
+def _written(body: Json) -> Written:
+    return Written(_number(body, "version"), _number(body, "epoch", most=NUMBER_MAX), _number(body, "write"))
 
 
 def _addresses(value: object, name: str) -> tuple[EntryAddress, ...]:
@@ -347,16 +396,25 @@ def _state(text: str) -> FooterState:
         raise DamageError(f"unknown state {text!r}") from None
 
 
-def _text(body: Json, name: str) -> str:
+def _text(body: Json, name: str, place: str = "") -> str:
     value = body.get(name)
     if not isinstance(value, str):
-        raise DamageError(f"{name} is not a text")
-    return value
+        raise DamageError(f"{place or name} is not a text")
+    return _encodable(value, place or name)
 
 
-def _number(body: Json, name: str, least: int = 0) -> int:
+def _encodable(text: str, name: str) -> str:
+    """JSON can write half a character, and nothing that carries text further can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DamageError(f"{name} is not Unicode text") from None
+    return text
+
+
+def _number(body: Json, name: str, least: int = 0, most: int = LEDGER_ID_MAX) -> int:
     value = body.get(name)
-    if type(value) is not int or not least <= value <= LEDGER_ID_MAX:  # JSON's true is a bool, which is another type
+    if type(value) is not int or not least <= value <= most:  # JSON's true is a bool, which is another type
         raise DamageError(f"{name} is not a number in its range")
     return value
 

@@ -166,6 +166,10 @@ class ChainReader:
             raise
         except DamageError as e:
             raise SnapshotDamaged(str(e if e.place else e.at(place))) from e
+        if (len(end.segment_entries), end.length) != (base.num_parts, base.length):
+            # the record is the one that the footer names, so it is the footer that is wrong: no older state mends that
+            lists = f"lists {len(end.segment_entries)} segments of {end.length} bytes"
+            raise DamageError(f"{lists}, the footer says {base.num_parts} of {base.length}", place)
         out.state.join_segment(Segment(end.mark_delete, end.mark_delete_properties, end.cursor_properties))
         self._end = end
         self._skippable |= {(base.ledger, e) for e in end.segment_entries}

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.errors import DamageError, RefusedError, TooNewError
+from cursorkeeper.core.errors import DamageError, RefusedError, ReplacedError, TooNewError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as codec
@@ -96,9 +96,13 @@ class FooterStore:
         except zk_errors.ZooKeeperError as e:
             return ev.FooterReadFailed(token, str(e))
         try:
-            return ev.FooterRead(token, codec.decode(node.data, name), node.version)
+            return ev.FooterRead(token, codec.decode(node.data, name, node.version), node.version)
         except DamageError as e:
-            return ev.FooterUnreadable(token, str(e), isinstance(e, TooNewError))
+            return ev.FooterUnreadable(token, str(e), isinstance(e, TooNewError), isinstance(e, ReplacedError))
+
+    def encoded(self, footer: Footer) -> bytes:
+        """As `write` would send it."""
+        return codec.encode(footer, self._encode)
 
     async def write(self, name: CursorName, token: int, footer: Footer, expected: int) -> ev.Event:
         """Compare-and-set, or create if `expected` is -1. NodeExists is a BadVersion: absent is a version."""
@@ -163,7 +167,7 @@ class FooterStore:
             nodes = await self._zk.multi_read([n.path(self._root) for n in part])
             for name, node in zip(part, nodes, strict=True):
                 try:
-                    found.append(None if node is None else codec.decode(node.data, name))
+                    found.append(None if node is None else codec.decode(node.data, name, node.version))
                 except DamageError as e:
                     found.append(e)
             await asyncio.sleep(0)

@@ -233,6 +233,10 @@ class CursorRunner:
                 for listener in self._all():
                     listener.on_refused(effect.code, effect.message, effect.remedy)
                 self.listeners.clear()
+            case fx.KeepFooter():
+                self._services.telemetry.log(
+                    "footer to restore", cursor=str(self.name), footer=self._services.footers.encoded(effect.footer).decode()
+                )
             case fx.Report():
                 self._services.telemetry.log(effect.event, cursor=str(self.name), **effect.fields)
             case fx.Pause():

@@ -64,9 +64,13 @@ class Handle:
 
     def _state(self, machine: CursorMachine) -> Iterator[pb.KeeperMessage]:
         """The handle is live from StateEnd on: until then its source cannot know what it may send."""
-        for message in state_parts.messages(self.handle, machine):
-            self.live = message.HasField("state_end")
-            yield message
+        try:
+            for message in state_parts.messages(self.handle, machine):
+                self.live = message.HasField("state_end")
+                yield message
+        except Exception as e:  # a value that no message can hold: this handle's, and not the stream's
+            self.session.give_up(self, f"its state cannot be sent: {e!r}")
+            return
         yield pb.KeeperMessage(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
@@ -146,6 +150,12 @@ class Session:
             handle.opened(OpenResult.GONE)
             self.keeper.detach(handle.name, handle.attach)
         self.outbox.close()
+
+    def give_up(self, handle: Handle, why: str) -> None:
+        """The handle ends although its source did nothing wrong; the cursor stays as it is."""
+        self.keeper.telemetry.log("handle refused", cursor=str(handle.name), code=str(Refusal.DAMAGED), problem=why)
+        handle.on_refused(Refusal.DAMAGED, why, "look at it with `cursorkeeper inspect`; report this with the log")
+        self.keeper.detach(handle.name, handle.attach)
 
     def drop(self, handle: Handle) -> None:
         """The handle has ended; its number may be used again."""

@@ -20,13 +20,14 @@ from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.values import Segment
 
 FOOTER = Footer("t", "s", FooterState.OPEN, 3, "me", 5, 1, FIRST, EmptyBase(FIRST))
-NEXT = replace(FOOTER, write=6)
+NEXT = replace(FOOTER, write=6).written_at(18)
+"""As it is sent over version 17: a write says the version that it makes."""
 
 
 def proposed() -> FooterCommit:
     commit = FooterCommit(0.05, 5.0)
     commit.adopt(FOOTER, 17)
-    assert commit.propose(NEXT, Purpose.NAME_LEDGER, 1) == fx.WriteFooter(1, NEXT, 17)
+    assert commit.propose(replace(NEXT, written=None), Purpose.NAME_LEDGER, 1) == fx.WriteFooter(1, NEXT, 17)
     return commit
 
 
@@ -91,8 +92,9 @@ def test_a_question_that_fails_is_asked_again() -> None:
 def test_decision_19_absent_is_a_version() -> None:
     commit = FooterCommit(0.05, 5.0)
     commit.adopt(None, ABSENT)
-    assert commit.propose(FOOTER, Purpose.CLAIM, 1) == fx.WriteFooter(1, FOOTER, ABSENT)
-    assert commit.on_written(0) == Committed(Purpose.CLAIM, None, FOOTER)
+    first = FOOTER.written_at(0)
+    assert commit.propose(FOOTER, Purpose.CLAIM, 1) == fx.WriteFooter(1, first, ABSENT)
+    assert commit.on_written(0) == Committed(Purpose.CLAIM, None, first)
 
 
 # ---- the footer as a value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.footer import (
@@ -19,6 +21,7 @@ from cursorkeeper.core.footer import (
     SnapshotBase,
     Stats,
     Truncation,
+    Written,
 )
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
@@ -181,10 +184,21 @@ BASES: st.SearchStrategy[Base] = st.one_of(
     st.builds(EmptyBase, POSITIONS),
     PULSAR_BASES,
     st.builds(InlineBase, SMALL_SEGMENTS, U32, U32, ID),
-    st.builds(SnapshotBase, ID, ID, ID, ID, ID, U32),
+    st.builds(SnapshotBase, ID, U32, U32, st.integers(1, (1 << 32) - 1), ID, U32),
 )
 FORMATS = st.sampled_from([FORMAT_NATIVE, FORMAT_PULSAR])
-CHAINS = st.lists(st.builds(ChainLedger, ID, st.none() | st.integers(-1, LEDGER_ID_MAX), FORMATS), max_size=3).map(tuple)
+CHAIN_LEDGERS = st.builds(ChainLedger, ID, st.none() | st.integers(-1, (1 << 32) - 1), FORMATS)
+CHAINS = st.lists(CHAIN_LEDGERS, max_size=3, unique_by=lambda item: item.ledger).map(tuple)
+
+
+def _previous(base: Base, chain: tuple[ChainLedger, ...]) -> Previous:
+    """The ledger of a snapshot is in its chain, and in our own form."""
+    if not isinstance(base, SnapshotBase):
+        return Previous(base, chain)
+    return Previous(base, (ChainLedger(base.ledger), *(item for item in chain if item.ledger != base.ledger)))
+
+
+PREVIOUS = st.builds(_previous, BASES, CHAINS)
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=10)
 STRANGE = st.none() | st.integers() | TEXTS | st.lists(TEXTS, max_size=2)
 FOOTERS = st.builds(
@@ -199,10 +213,11 @@ FOOTERS = st.builds(
     mark_delete=POSITIONS,
     base=BASES,
     chain=CHAINS,
-    previous=st.none() | st.builds(Previous, BASES, CHAINS),
+    previous=st.none() | PREVIOUS,
     damaged=st.lists(st.builds(EntryAddress, ID, U32), max_size=2).map(tuple),
     stats=st.builds(Stats, ID, ID, ID, ID, ID, ID),
     cursor_properties=st.none() | st.builds(CursorProperties, st.builds(Stamp, U32, U32), st.dictionaries(TEXTS, TEXTS, max_size=5)),
     truncated=st.none() | st.builds(Truncation, ID, ID, ID, TEXTS),
+    written=st.none() | st.builds(Written, ID, U32, U32),
     extra=st.dictionaries(st.sampled_from(["later", "zebra", "ä"]), STRANGE, max_size=2),
-)
+).map(lambda made: replace(made, chain=_previous(made.base, made.chain).chain))

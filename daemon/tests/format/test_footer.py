@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
+from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, ReplacedError, TooNewError
 from cursorkeeper.core.footer import (
     FORMAT_NATIVE,
     FORMAT_PULSAR,
@@ -42,6 +42,7 @@ PLAIN = Footer(
     damaged=(EntryAddress(8000, 17),), stats=Stats(1000, 50_000_000, 49_871, 49_102, 12, 48_211),
 )  # fmt: skip
 NAME = CursorName(PLAIN.topic, PLAIN.subscription)
+SNAPSHOT = {"ledger": 9001, "firstEntry": 1, "lastEntry": 240, "numParts": 13, "length": 12_583_000, "crc32c": "9ab10000"}
 
 
 def sealed(body: dict[str, object]) -> bytes:
@@ -73,6 +74,33 @@ def test_the_bytes_are_these() -> None:
         b'"previous":{"base":{"empty":[3,-1]},"chain":[{"ledger":8000,"lastEntry":-1}]},'
         b'"stats":{"ledgers":1000,"span":50000000,"holes":49871,"runs":49102,"partialBatches":12,"deltaBytes":48211},"damaged":[[8000,17]],"crc32c":"5f545e4e"}'
     )
+
+
+def test_a_write_says_the_version_that_it_makes() -> None:
+    """Whatever puts these bytes at another version is none of ours; a release that copies the member changes epoch or write."""
+    written = PLAIN.written_at(5)
+    data = footer.encode(written)
+    assert b',"damaged":[[8000,17]],"znode":{"version":5,"epoch":7,"write":3},"crc32c":' in data
+    assert footer.decode(data, NAME, 5) == footer.decode(data, NAME) == written
+    for version in (0, 4, 6):
+        with pytest.raises(ReplacedError, match=f"has version {version}, and these bytes were written as version 5"):
+            footer.decode(data, NAME, version)
+    copied = replace(written, write=4)
+    assert copied.written_as is None and footer.decode(footer.encode(copied), NAME, 6) == copied
+    assert footer.decode(footer.encode(PLAIN), NAME, 17) == PLAIN, "an earlier release's"
+
+
+@pytest.mark.parametrize("twice", [b'"epoch":8,"writer"', b'"writer":"another","writer"'])
+def test_a_member_that_comes_twice_is_damage(twice: bytes) -> None:
+    raw = footer.encode(PLAIN).rpartition(b',"crc32c"')[0].replace(b'"writer"', twice, 1)
+    with pytest.raises(DamageError, match="comes twice"):
+        footer.decode(raw + b',"crc32c":"%08x"}' % crc32c(raw))
+
+
+def test_an_unknown_number_that_could_not_be_written_back_is_damage() -> None:
+    raw = footer.encode(PLAIN).rpartition(b',"crc32c"')[0] + b',"later":1e999'
+    with pytest.raises(DamageError, match="not JSON"):
+        footer.decode(raw + b',"crc32c":"%08x"}' % crc32c(raw))
 
 
 def test_the_checksum_is_last_and_covers_what_is_before() -> None:
@@ -133,6 +161,18 @@ def test_the_order_of_unknown_members_does_not_show() -> None:
         ({"damaged": [7]}, "damaged is not \\[ledger, entry\\]"),
         ({"previous": []}, "previous is not an object"),
         ({"stats": {}}, "ledgers is not a number"),
+        ({"epoch": 1 << 32}, "epoch is not a number"),
+        ({"generation": 1 << 32}, "generation is not a number"),
+        ({"generation": 1.0}, "generation is not a number"),
+        ({"writer": "\ud800"}, "writer is not Unicode"),
+        ({"chain": [{"ledger": 1, "lastEntry": 1 << 32}]}, "lastEntry is not a number"),
+        ({"chain": [{"ledger": 9001}, {"ledger": 9001}]}, "the chain names a ledger twice"),
+        ({"chain": [{"ledger": 9044}]}, "the snapshot is in ledger 9001, which is not in the chain"),
+        ({"base": {"snapshot": SNAPSHOT | {"lastEntry": 1 << 32}}}, "lastEntry is not a number"),
+        ({"base": {"snapshot": SNAPSHOT | {"numParts": 0}}}, "numParts is not a number"),
+        ({"previous": {"base": {"snapshot": SNAPSHOT}, "chain": []}}, "the previous snapshot is in ledger 9001"),
+        ({"znode": {"version": 3, "epoch": 1 << 32, "write": 1}}, "epoch is not a number"),
+        ({"cursorProperties": {"stamp": [1, 1], "values": {"a": "\ud800"}}}, "cursorProperties is not Unicode"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
@@ -225,7 +265,7 @@ def test_the_bytes_of_a_footer_that_names_whole_states_are_these() -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        {"chain": (ChainLedger(1), ChainLedger(2, None, FORMAT_PULSAR))},
+        {"chain": (ChainLedger(9001), ChainLedger(2, None, FORMAT_PULSAR))},
         {"previous": Previous(EmptyBase(Position(1, 1)), (ChainLedger(3, 4, FORMAT_PULSAR),))},
         {"base": PulsarBase(bytes.fromhex("08ffffffffffffffffff01100c1804"), 3)},
         {"cursor_properties": CursorProperties(Stamp(1, 1), {})},

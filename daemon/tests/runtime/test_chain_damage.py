@@ -55,7 +55,9 @@ class Kept:
         return found[-1 if last else 0]
 
     async def change_footer(self, change: Callable[[Footer], Footer]) -> None:
-        await self.write_footer(footer_bytes.encode(change(self.footer)))
+        """As a writer of ours would have written it."""
+        version = self.world.zookeeper.tree.get(NAME.path()).version
+        await self.write_footer(footer_bytes.encode(change(self.footer).written_at(version + 1)))
 
     async def write_footer(self, data: bytes) -> None:
         session = self.world.zookeeper.session()
@@ -247,6 +249,26 @@ async def test_decision_22_any_other_damaged_delta_is_refused(how: Damage) -> No
     assert entry > here.base.last_entry
     here.world.bookkeeper.damage(here.base.ledger, entry, how)
     await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry {entry}")
+
+
+@pytest.mark.parametrize("change", [{"num_parts": 7}, {"length": 1}])
+@virtual
+async def test_a_snapshot_that_is_not_what_its_footer_says_is_refused(change: dict[str, int]) -> None:
+    """The end record is the one that the footer names, so no older state is any truer."""
+    here = await kept()
+    await here.change_footer(lambda f: replace(f, base=replace(here.base, **change)))
+    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry {here.base.last_entry}", "the footer says")
+
+
+@virtual
+async def test_a_snapshot_outside_its_chain_is_refused() -> None:
+    """Its segments would not be read, and the deltas alone would pass for the whole."""
+    here = await kept()
+    await here.change_footer(lambda f: replace(f, chain=tuple(c for c in f.chain if c.ledger != here.base.ledger)))
+    source = await here.opened()
+    assert source.told.refused is not None and source.told.refused[0] == "DAMAGED"
+    assert f"the snapshot is in ledger {here.base.ledger}, which is not in the chain" in source.told.refused[1]
+    assert "restore-footer" in source.told.refused[2]
 
 
 @virtual

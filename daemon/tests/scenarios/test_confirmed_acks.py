@@ -183,7 +183,7 @@ def test_s05_a_claimer_recovers_every_ledger_without_an_end() -> None:
     footer = bench.footer
     open_ended = tuple(ChainLedger(c.ledger) for c in footer.chain)
     bench.ledgers[first].closed = False
-    assert bench.compare_and_set(type(footer)(**{**_fields(footer), "chain": open_ended}), version)
+    assert bench.compare_and_set(type(footer)(**{**_fields(footer), "chain": open_ended}).written_at(version + 1), version)
     b = bench.owner("B").start()
     reading = b.hold(fx.ReadChain)
     assert {e.ledger for e in b.did(fx.FenceLedger)} == {c.ledger for c in open_ended}

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
-from cursorkeeper.stream import servers, state_parts
+from cursorkeeper.stream import servers
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import SessionFactory, Subscriber
-from cursorkeeper.stream.session import Session
+from cursorkeeper.stream.session import Handle, Session
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 
@@ -85,7 +85,7 @@ async def test_an_attempt_whose_writer_fails_ends(source: tuple[SilentSource, st
 
 
 async def test_a_stream_whose_writer_fails_ends_with_a_status(keeper: ServedKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_parts, "messages", broken)
+    monkeypatch.setattr(Handle, "_state", broken)
     wire = Wire(keeper.address)
     with pytest.raises(EOFError, match=r"INTERNAL.*report this"):
         await wire.open()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream import outstanding, state_parts
 from cursorkeeper.stream.credits import CreditPool
@@ -98,6 +99,21 @@ async def test_parts_of_a_state_that_shrinks_meanwhile() -> None:
         assert len(list(made)) <= 1
     finally:
         state_parts.PART_BYTES = size
+
+
+async def test_a_state_that_no_message_can_hold_ends_its_handle_and_not_the_stream() -> None:
+    world = World()
+    keeper = await world.keeper()
+    stream = Stream(keeper)
+    await stream.open()
+    keeper.cursors[CursorName(TOPIC, "s")].machine.generation = 1 << 40
+    again = Stream(keeper)
+    again.ask()
+    refused = await again.until("refused")
+    assert code(refused) == "DAMAGED" and "cannot be sent" in refused.message and refused.remedy
+    again.send(open_cursor=pb.OpenCursor(handle=3, topic=TOPIC, subscription="third", layout=LAYOUT, create=True))
+    assert (await again.until("opened")).handle == 3
+    assert keeper.failures == []
 
 
 async def test_nothing_but_an_end_is_taken_before_state_end() -> None:

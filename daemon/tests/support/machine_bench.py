@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
+from cursorkeeper.core.errors import ReplacedError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
@@ -251,7 +252,7 @@ class Owner:
                 self.unproved.append(effect)
             case fx.Ended():
                 self.ended = effect
-            case fx.Pause() | fx.Resume():
+            case fx.Pause() | fx.Resume() | fx.KeepFooter():
                 pass
             case _:
                 self.todo.append(effect)
@@ -330,7 +331,11 @@ class Owner:
             case fx.ReadFooter():
                 if bench.znode is None:
                     return ev.FooterRead(effect.token, None, -1)
-                return ev.FooterRead(effect.token, bench.footer, bench.znode[1])
+                try:
+                    found = footer_bytes.decode(bench.znode[0], NAME, bench.znode[1])
+                except ReplacedError as e:
+                    return ev.FooterUnreadable(effect.token, str(e), False, True)
+                return ev.FooterRead(effect.token, found, bench.znode[1])
             case fx.CheckFooter():
                 version = bench.znode[1] if bench.znode else -1
                 return ev.FooterChecked(effect.token) if version == effect.version else ev.FooterCheckFailed(effect.token)

@@ -105,7 +105,7 @@ def now_us() -> int:
 def decoded(name: CursorName, node: Node) -> Found:
     """What the znode holds."""
     try:
-        return Found(name, codec.decode(node.data, name), node.stat)
+        return Found(name, codec.decode(node.data, name, node.version), node.stat)
     except DamageError as e:
         return Found(name, e, node.stat)
 
