@@ -63,13 +63,13 @@ def gateway_client(settings: Settings, *, role: str = "writer") -> GatewayClient
 
 
 def zookeeper_client(settings: Settings) -> ZooKeeperClient:
-    """The client of ZooKeeper. Where `starting` has patience, one try is short: it is the whole that has the limit."""
+    """The client of ZooKeeper. One try to reach it is short: `starting` has the patience."""
     servers, chroot = parse_servers(settings.zookeeper)
     return ZooKeeperClient(
         ZooKeeperSettings(
             servers=servers,
             chroot=chroot or "/",
-            start_timeout_s=TRY_S if settings.start_timeout_s else ZooKeeperSettings().start_timeout_s,
+            start_timeout_s=TRY_S,
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
             jute_maxbuffer_bytes=settings.zookeeper_jute_maxbuffer_bytes,
         )
@@ -162,8 +162,7 @@ class Daemon:
             raise _zookeeper_missing(e, f"ZooKeeper at {self.settings.zookeeper} does not answer") from e
 
     async def _reach_gateway(self) -> GatewayInfo:
-        if self.settings.start_timeout_s:
-            await check_serving(self.settings.gateway)
+        await check_serving(self.settings.gateway, answers=not self.settings.start_timeout_s)
         try:
             await self.gateway.start()
             return await self.gateway.describe()

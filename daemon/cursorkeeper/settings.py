@@ -157,7 +157,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     # per daemon
     start_timeout_s: float = 0.0
-    """How long `run` tries to reach ZooKeeper, and a gateway that can serve, before it gives up; 0: one try."""
+    """How long `run` tries to reach ZooKeeper, and a gateway that can serve, before it gives up; 0: 30 s, and it need only answer."""
     daemon_appends_in_flight_max: int = _K.appends_in_flight_max
     cursors_max: int = _K.cursors_max
     detached_cursor_max_ms: int = _K.detached_cursor_max_ms

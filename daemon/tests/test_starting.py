@@ -81,12 +81,39 @@ async def test_the_limit_is_one_for_all_that_is_waited_for() -> None:
 
 
 @virtual
-async def test_what_a_person_must_correct_and_no_patience_end_it_at_once() -> None:
-    for patience, absent in ((Patience(20), Absent(10, passing=False)), (Patience(0), Absent(10))):
-        with capture_logs() as lines, pytest.raises(StartError, match=r"^X does not answer"):
-            await patience.until("X", "h:1", absent)
-        assert len(absent.tries_s) == 1 and lines == []
+async def test_what_a_person_must_correct_ends_it_at_once() -> None:
+    absent = Absent(10, passing=False)
+    with capture_logs() as lines, pytest.raises(StartError, match=r"^X does not answer"):
+        await Patience(20).until("X", "h:1", absent)
+    assert len(absent.tries_s) == 1 and lines == []
     assert asyncio.get_running_loop().time() == 0
+
+
+@virtual
+async def test_without_patience_it_waits_for_a_short_time_and_not_in_silence() -> None:
+    with capture_logs() as lines, pytest.raises(StartError, match=r"gave up after 30 s \(start_timeout_s waits longer\): X does not"):
+        await Patience(0).until("X", "h:1", Absent(float("inf")))
+    assert asyncio.get_running_loop().time() == pytest.approx(30)
+    assert len(lines) == 3 and "does not answer" in lines[0]["problem"]
+
+
+@virtual
+async def test_a_try_that_takes_long_is_told_while_it_does() -> None:
+    """A host that swallows packets fails nothing for a long time."""
+    told_at_s: list[float] = []
+
+    async def swallowed() -> str:
+        await asyncio.sleep(22)
+        return "there"
+
+    def hear(_logger: object, _method: str, event: dict[str, object]) -> dict[str, object]:
+        told_at_s.append(asyncio.get_running_loop().time())
+        return event
+
+    with capture_logs(processors=[hear]) as lines:
+        assert await Patience(60).until("X", "h:1", swallowed) == "there"
+    assert told_at_s == [3, 13, 22] and [line["event"] for line in lines] == ["waiting", "waiting", "waited"]
+    assert lines[0]["where"] == "h:1" and "X at h:1 does not answer yet" in lines[0]["problem"]
 
 
 @virtual
@@ -177,8 +204,8 @@ def test_told_to_stop_while_it_waits_it_stops_at_once(runs: list[Run], number: i
     assert took_s < QUICK_S
 
 
-def test_told_to_stop_in_its_only_try_it_stops_at_once(runs: list[Run]) -> None:
-    """No patience: one try of the clients takes half a minute."""
+def test_told_to_stop_in_the_middle_of_a_try_it_stops_at_once(runs: list[Run]) -> None:
+    """A server that takes the connection and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(30)
         runs.append(Run(zookeeper=f"127.0.0.1:{silent.getsockname()[1]}"))
@@ -206,6 +233,14 @@ def test_it_gives_up_with_a_reason(runs: list[Run]) -> None:
     assert said[0].startswith('{"what":"ZooKeeper"') and '"at_most_s":' in said[0]
     assert said[-2].startswith("cursorkeeper: gave up after start_timeout_s = 1.5: ZooKeeper at ")
     assert said[-1].startswith("What to do: no ZooKeeper server answers")
+
+
+def test_a_refused_connection_is_called_that_at_once(runs: list[Run]) -> None:
+    """By name and address, in the first line: of ZooKeeper by the process, of a gateway by what the process asks it."""
+    runs.append(Run(zookeeper="127.0.0.1:1"))
+    assert runs[0].process.stderr is not None
+    line = runs[0].process.stderr.readline()
+    assert '"where":"127.0.0.1:1"' in line and "connection refused" in line.lower()
 
 
 def is_caught(pid: int, number: int) -> bool:

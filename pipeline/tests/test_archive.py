@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cursorkeeper.cli import connect
+from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
@@ -228,10 +230,15 @@ async def test_days_are_kept_replaced_and_survive_a_crash(
             assert new == old and tenants(table, 21) == {"007", "b", "new"}, table
         (was,), (now,) = ([r for r in rows["hole_stats"] if r["tenant"] == "b"] for rows in (before, after))
         assert now["hole_entries"] > was["hole_entries"]
+        empty = replace(source, root=f"{root}-empty")
+        async with connect.zookeeper(empty.settings) as zookeeper:
+            await connect.footer_store(zookeeper, empty.settings).deployment()
         for wrong, said_of_it in (
-            (replace(source, namespace="b/ns"), "by tenant"), (replace(source, root=f"{root}-mistyped"), "no cursor was read"),
-            (replace(source, tenant="b", root=f"{root}-mistyped"), "no cursor of tenant b was read"),
-        ):  # fmt: skip
-            with pytest.raises(OptionError, match=f"{said_of_it}.*What to do"):
+            (replace(source, namespace="b/ns"), "by tenant.*What to do"),
+            (empty, "no cursor was read.*What to do"),
+            (replace(empty, tenant="b"), "no cursor of tenant b was read.*What to do"),
+            (replace(source, root=f"{root}-mistyped"), "does not exist"),
+        ):
+            with pytest.raises((OptionError, CommandError), match=said_of_it):
                 await run("2026-11-21", source=wrong)
             assert {table: kept(table, 21) for table in archive.ARCHIVED} == after

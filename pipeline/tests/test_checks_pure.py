@@ -28,7 +28,7 @@ from cursorkeeper_pipeline.source.shards import Found, Reader
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 
 NAME = CursorName("persistent://t/ns/topic", "sub")
-OPTIONS = Options.parse({"zookeeper": "127.0.0.1:2181/chroot", "waitS": "0.2"})
+OPTIONS = Options.parse({"zookeeper": "127.0.0.1:2181", "waitS": "0.2"})
 ROOT = OPTIONS.root
 FOOTER = Footer(NAME.topic, NAME.subscription, FooterState.OPEN, 1, "w", 1, 1, FIRST, EmptyBase(FIRST), (ChainLedger(5),))
 
@@ -131,7 +131,7 @@ async def test_a_root_that_is_not_there_is_not_a_clean_one() -> None:
         asked += 1
         return gateway
 
-    with pytest.raises(CommandError, match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181/chroot does not exist") as told:
+    with pytest.raises(CommandError, match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181 does not exist") as told:
         await check_root(session, ledgers, OPTIONS)
     assert "chroot" in told.value.problem.remedy and "backup" in told.value.problem.remedy
 

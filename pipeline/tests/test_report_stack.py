@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cursorkeeper.cli import connect
+from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import FooterState, Stats, Truncation
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.failures import problem_of
-from cursorkeeper_pipeline.jobs import report
-from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
+from cursorkeeper_pipeline.jobs import archive, compact, export, report
+from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, read
 from cursorkeeper_pipeline.source.options import Options
 
 from .cluster import QUICK_JVM
@@ -76,11 +77,14 @@ def test_a_fleet_its_growth_and_its_findings(spark: SparkSession, stack: Standal
 
 def test_zookeeper_that_is_away_is_a_line_with_a_remedy(spark: SparkSession) -> None:
     source = Options.parse({"zookeeper": "127.0.0.1:1", "waitS": "1"})
-    with pytest.raises(Exception, match="Traceback") as raised:
+    with pytest.raises(Exception, match="Traceback") as of_spark:
+        read(spark, source, "cursors").collect()
+    with pytest.raises(CommandError) as of_job:
         report.run(spark, source, report.Arguments(), Reporter("report"))
-    found = problem_of(raised.value)
-    assert "127.0.0.1:1" in found.message and found.remedy and "Traceback" not in found.message
-    assert len(found.message) < 300 and "--debug" not in found.remedy
+    for raised in (of_spark, of_job):
+        found = problem_of(raised.value)
+        assert "127.0.0.1:1" in found.message and found.remedy and "Traceback" not in found.message
+        assert len(found.message) < 300 and "--debug" not in found.remedy
 
 
 @pytest.mark.slow
@@ -103,3 +107,12 @@ def test_the_line_of_print_submit_works_as_it_is(stack: Standalone, root: str, t
     assert facts == json.loads((tmp_path / "out/report.json").read_text())
     assert (facts["cursors"]["total"], facts["cursors"]["unreadable"]) == (2, 1)
     assert facts["forecast"]["pulsarAlone"]["redeliveredAtMost"] == 4_989_998
+
+
+@pytest.mark.parametrize("job", [report, archive, compact, export])
+def test_no_job_finds_a_fleet_that_is_not_there_well(job: Any, stack: Standalone, root: str, tmp_path: Path) -> None:
+    """It is refused before Spark is asked for anything."""
+    source = Options.parse({"zookeeper": f"{stack.zookeeper}/nobody", "root": root, "gateway": stack.gateway})
+    with pytest.raises(CommandError, match=f"{root} in ZooKeeper at {stack.zookeeper}/nobody does not exist"):
+        job.run(None, source, job.Arguments(), Reporter(job.__name__, str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
 from cursorkeeper_clients.bookkeeper.append_queue import AppendQueue
 from cursorkeeper_clients.bookkeeper.append_stream import AppendStream
-from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Operation, Outcome, from_status, timed_out
+from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, GatewayRetry, Operation, Outcome, from_status, timed_out
 from cursorkeeper_clients.bookkeeper.port import (
     TO_LAST_CONFIRMED,
     AppendRoom,
@@ -27,8 +27,19 @@ from cursorkeeper_clients.bookkeeper.port import (
     ReadChunk,
 )
 from cursorkeeper_clients.bookkeeper.settings import ENVELOPE_BYTES, GatewayClientSettings
-from cursorkeeper_clients.bookkeeper.transport import END, RpcFailed, ServerStream, Stub, Unary, call_metadata, error_of, open_channel
+from cursorkeeper_clients.bookkeeper.transport import (
+    END,
+    RpcFailed,
+    ServerStream,
+    Stub,
+    Unary,
+    call_metadata,
+    error_of,
+    is_connected,
+    open_channel,
+)
 
+_TRY_MIN_S = 0.05
 _STATES = frozenset(int(state) for state in LedgerState)
 
 Q = TypeVar("Q")
@@ -60,7 +71,7 @@ class GatewayClient:
     async def start(self) -> None:
         if self._channel is None:  # a start that failed may be repeated
             self._channel, self._stub = open_channel(self._settings)
-        info = await self._describe(self._settings.start_timeout_s, wait_for_ready=True)
+        info = await self._first_answer()
         needed = max(self._settings.append_batch_bytes_max, info.entry_bytes_max) + ENVELOPE_BYTES
         if needed > info.message_bytes_max:
             text = f"a message may need {needed} bytes, the gateway takes {info.message_bytes_max}: lower append_batch_bytes_max"
@@ -156,9 +167,22 @@ class GatewayClient:
             raise GatewayRefused("CLIENT_CLOSED", Outcome.NOT_DONE)
         return self._stub
 
-    async def _describe(self, timeout_s: float, *, wait_for_ready: bool = False) -> GatewayInfo:
-        service = self._service
-        reply = await self._call(Operation.DESCRIBE, service.Describe, pb.DescribeRequest(), timeout_s, wait_for_ready=wait_for_ready)
+    async def _first_answer(self) -> GatewayInfo:
+        """Asks until the start's time is over. A refused connection is told as that, and not as an answer that took long."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._settings.start_timeout_s
+        pause_s = self._settings.stream_back_off_min_ms / 1000
+        while True:
+            try:
+                return await self._describe(max(_TRY_MIN_S, until_s - loop.time()))
+            except GatewayRetry as e:
+                failure = e if is_connected(self._channel) else GatewayRetry("NOT_CONNECTED", Outcome.NOT_DONE, message=e.message)
+                if loop.time() + pause_s >= until_s:
+                    raise failure from None
+            await asyncio.sleep(pause_s)
+
+    async def _describe(self, timeout_s: float) -> GatewayInfo:
+        reply = await self._call(Operation.DESCRIBE, self._service.Describe, pb.DescribeRequest(), timeout_s)
         self._instance, self._queue.entry_bytes_max = reply.instance, reply.entry_bytes_max
         return GatewayInfo(
             reply.instance,
@@ -170,11 +194,9 @@ class GatewayClient:
             reply.metadata_service_uri,
         )
 
-    async def _call(
-        self, operation: Operation, method: Unary[Q, A], request: Q, timeout_s: float, ledger: int = -1, *, wait_for_ready: bool = False
-    ) -> A:
+    async def _call(self, operation: Operation, method: Unary[Q, A], request: Q, timeout_s: float, ledger: int = -1) -> A:
         try:
-            return await method(request, timeout=timeout_s, metadata=self._metadata, wait_for_ready=wait_for_ready)
+            return await method(request, timeout=timeout_s, metadata=self._metadata)
         except RpcFailed as failed:
             raise error_of(operation, failed, ledger) from None
         except asyncio.CancelledError:

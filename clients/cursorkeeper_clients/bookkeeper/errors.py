@@ -85,6 +85,7 @@ NO_SUCH_LEDGER_CODES = frozenset({-25})  # -7 is one bookie's word, not the meta
 HINTS = {
     "WINDOW_FULL": "wait for an append to be answered; see append_room()",
     "CONNECTION_LOST": "the gateway went away or restarted; write handles did not survive it",
+    "NOT_CONNECTED": "start the gateway, or name another address",
     "TIMEOUT": "BookKeeper or the gateway was too slow; look at both before raising the limit",
     "NOT_ENOUGH_BOOKIES": "fewer bookies can be written to than the ensemble needs; start some, or use a smaller ensemble",
     "UNEXPECTED_ENTRY_ID": "the client's numbering and the gateway's differ: fence the ledger and read its end",

@@ -27,7 +27,7 @@ A = TypeVar("A", covariant=True)
 class Unary(Protocol[Q, A]):
     """A unary call."""
 
-    def __call__(self, request: Q, *, timeout: float, metadata: CallMetadata, wait_for_ready: bool = False) -> Awaitable[A]: ...
+    def __call__(self, request: Q, *, timeout: float, metadata: CallMetadata) -> Awaitable[A]: ...
 
 
 class StreamCall(Protocol[A]):
@@ -90,6 +90,11 @@ def open_channel(settings: GatewayClientSettings) -> tuple[Any, Stub]:
     channel = grpc.aio.insecure_channel(settings.address, options=options)
     stub = ledgers_pb2_grpc.LedgersStub(channel)  # type: ignore[no-untyped-call]
     return channel, cast(Stub, stub)
+
+
+def is_connected(channel: Any) -> bool:
+    """Whether there is a connection now."""
+    return channel.get_state() is grpc.ChannelConnectivity.READY
 
 
 def call_metadata(settings: GatewayClientSettings) -> CallMetadata:

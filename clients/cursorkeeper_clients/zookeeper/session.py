@@ -14,7 +14,9 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -159,8 +161,7 @@ class Session:
                     opened = await shake_hands(host, port, self._tls, hello, self._clock_s)
             except (OSError, EOFError, ProtocolBroken) as failure:  # TimeoutError is an OSError
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
-                said = "closed the connection: no quorum?" if isinstance(failure, EOFError) else failure or type(failure).__name__
-                self._last_failure = f"{host}:{port}: {said}"
+                self._last_failure = f"{host}:{port}: {_said(failure)}"
                 continue
             if self.session_id and (opened.welcome.expired or opened.welcome.session_id != self.session_id):
                 self._expired()
@@ -276,3 +277,17 @@ class Session:
             closed = ClientClosed("" if self._task else "never started", path=path)
             crashed = self._task is not None and self._task.done() and not self._task.cancelled()
             raise closed from (self._task.exception() if crashed and self._task else None)
+
+
+def _said(failure: Exception) -> str:
+    """Why a server did not take us, in the system's words and without Python's."""
+    match failure:
+        case EOFError():
+            return "closed the connection: no quorum?"
+        case socket.gaierror():
+            return f"its name is not known: {failure.strerror}"
+        case OSError() if failure.errno:
+            return os.strerror(failure.errno).lower()
+        case TimeoutError():
+            return "no answer"
+    return str(failure) or type(failure).__name__

@@ -15,6 +15,7 @@ from cursorkeeper_clients._proto import ledgers_pb2_grpc
 from cursorkeeper_clients.bookkeeper import GatewayError, GatewayRefused, GatewayRetry, GatewayRoll, LedgerSpec, Outcome
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper_clients.stack.ports import free_port
 
 OURS = {"application": b"cursorkeeper"}
 Step = Callable[[Any], Awaitable[None]]
@@ -215,8 +216,24 @@ async def test_limits_that_do_not_fit_are_told_at_the_start(gateway: ScriptedGat
 async def test_nobody_there_is_told_in_time() -> None:
     client = GatewayClient(GatewayClientSettings(address="127.0.0.1:1", start_timeout_s=0.3))
     error = await failure(client.start())
-    assert isinstance(error, GatewayRetry)
+    assert isinstance(error, GatewayRetry) and (error.reason, error.outcome) == ("NOT_CONNECTED", Outcome.NOT_DONE)
+    assert "127.0.0.1:1" in error.message and "Connection refused" in error.message
     await client.close()
+
+
+async def test_a_gateway_that_comes_late_is_found_by_the_same_start() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    client = GatewayClient(GatewayClientSettings(address=address, start_timeout_s=60))
+    starting = asyncio.create_task(client.start())
+    done, _ = await asyncio.wait({starting}, timeout=0.5)
+    assert not done, "it goes on asking"
+    server = grpc.aio.server()
+    ledgers_pb2_grpc.add_LedgersServicer_to_server(ScriptedGateway(), server)
+    server.add_insecure_port(address)
+    await server.start()
+    await starting
+    await client.close()
+    await server.stop(0)
 
 
 def test_settings_that_contradict_are_told() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import typer
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings, SettingsError
@@ -18,6 +20,8 @@ from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_ser
 
 START_TIMEOUT_S = 10.0
 """A person waits: shorter than the daemon's."""
+TELL_AFTER_S = 3.0
+"""So long a command is silent about what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,16 @@ def footer_store(zookeeper: ZooKeeper, settings: Settings) -> FooterStore:
     return FooterStore(zookeeper, settings.encode, root=settings.root)
 
 
+async def _reached(start: Awaitable[None], what: str) -> None:
+    """`start`; a line on standard error says what is waited for, when it takes long."""
+    loop = asyncio.get_running_loop()
+    telling = loop.call_later(TELL_AFTER_S, lambda: typer.echo(f"waiting for {what}", err=True))
+    try:
+        await start
+    finally:
+        telling.cancel()
+
+
 @asynccontextmanager
 async def zookeeper(settings: Settings, start_timeout_s: float | None = None) -> AsyncIterator[ZooKeeper]:
     """Raises CommandError if it does not answer."""
@@ -75,7 +89,7 @@ async def zookeeper(settings: Settings, start_timeout_s: float | None = None) ->
     client = ZooKeeperClient(zookeeper_settings(settings, start_timeout_s))
     try:
         try:
-            await client.start()
+            await _reached(client.start(), f"ZooKeeper at {settings.zookeeper}")
         except zk.ZooKeeperError as e:
             raise CommandError(
                 f"ZooKeeper at {settings.zookeeper} does not answer: {e.message or e}", f"{e.hint}; --zookeeper names another one", AWAY
@@ -93,10 +107,10 @@ async def gateway(settings: Settings, role: str, start_timeout_s: float | None =
     client = GatewayClient(gateway_settings(settings, role, start_timeout_s))
     try:
         try:
-            await client.start()
+            await _reached(client.start(), f"the ledger gateway at {settings.gateway}")
         except bk.GatewayRetry as e:
             raise CommandError(
-                f"the ledger gateway at {settings.gateway} does not answer: {e.reason}",
+                f"the ledger gateway at {settings.gateway} does not answer: {e.message or e.reason}",
                 "start it, or name another one with --gateway; its own log says more",
                 AWAY,
             ) from e

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from cursorkeeper.cli import connect, cursor_name, exchange, options, reading
+from cursorkeeper.cli import connect, cursor_name, exchange, options, reading, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.output import Bar, json_line
 from cursorkeeper.cli.problems import NO, CommandError
@@ -84,6 +84,7 @@ def export(
 
     async def work() -> tuple[Footer, ev.ChainRead, bool, int]:
         async with connect.ports(settings) as ports:
+            await roots.check_root(ports.zookeeper, settings)
             with Bar("reading") as bar:
                 footer, answer, at_least = await read_state(ports, name, bar)
                 size = write(exchange.lines_of(footer, answer.state, at_least=at_least), output, bar)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import typer
-from cursorkeeper.cli import connect, export, migrating, options
+from cursorkeeper.cli import connect, export, migrating, options, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.cursor_making import is_left_over
 from cursorkeeper.cli.import_pulsar import KIND as IMPORT_KIND
@@ -323,6 +323,7 @@ def export_pulsar(
     async def work() -> int:
         role = "reader" if dry_run else "writer"
         async with connect.ports(settings, "reader") as ports, migrating.pulsar_ports(settings, pulsar, ports, role, own=True) as theirs:
+            await roots.check_root(ports.zookeeper, settings)
             gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max
             znode_bytes = pulsar.zookeeper_jute_maxbuffer_bytes
             target = Target(dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes)

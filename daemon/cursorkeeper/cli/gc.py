@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from cursorkeeper.cli import connect, options
+from cursorkeeper.cli import connect, options, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.output import Bar, json_line
 from cursorkeeper.cli.problems import NO
@@ -54,6 +54,7 @@ def gc(
 
     async def work() -> tuple[GcReport, list[Garbage]]:
         async with connect.ports(settings, "reader" if dry_run else "writer") as ports:
+            await roots.check_root(ports.zookeeper, settings, needs_id=True)
             with Bar("looking for ledgers without an owner") as bar:
                 return await sweep(ports, bar, dry_run=dry_run)
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from cursorkeeper.cli import connect, export, migrating, options
+from cursorkeeper.cli import connect, export, migrating, options, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.cursor_making import footer_of, is_left_over, is_made_by, make_cursor
 from cursorkeeper.cli.migrating import BEFORE, FORESEEN, Outcome, Reporter, failed
@@ -309,6 +309,7 @@ def import_pulsar(
     async def work() -> int:
         role = "reader" if dry_run else "writer"
         async with connect.ports(settings, role) as ports, migrating.pulsar_ports(settings, pulsar, ports, "reader") as theirs:
+            await roots.say_if_new(ports.zookeeper, settings)
             lasting = migrating.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
             with lasting as journal, Bar("importing", 0) as bar:
                 reporter = Reporter(bar, journal, as_json=as_json)

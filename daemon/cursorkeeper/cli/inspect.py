@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, Any
 
 import typer
-from cursorkeeper.cli import connect, cursor_name, options, reading, state_entries
+from cursorkeeper.cli import connect, cursor_name, options, reading, roots, state_entries
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.footer_view import footer_json, footer_lines
 from cursorkeeper.cli.output import Bar, console, json_line, printable, table
@@ -187,6 +187,7 @@ def inspect(
 
     async def work() -> int:
         async with connect.ports(settings) as ports:
+            await roots.check_root(ports.zookeeper, settings)
             with Bar("reading records") as bar:
                 return await show(ports, name, settings.root, bar, records=records, as_json=as_json)
 

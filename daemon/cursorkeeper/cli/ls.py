@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
-from cursorkeeper.cli import connect, options
+from cursorkeeper.cli import connect, options, roots
 from cursorkeeper.cli.footer_view import base_kind
 from cursorkeeper.cli.output import Bar, console, json_line, printable, table
 from cursorkeeper.cli.problems import NO
@@ -141,6 +141,7 @@ def ls(
 
     async def work() -> int:
         async with connect.zookeeper(settings) as keeper:
+            await roots.check_root(keeper, settings)
             with Bar("reading footers") as bar:
                 return await show(connect.footer_store(keeper, settings), bar, as_json=as_json, deleted=deleted)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from cursorkeeper.cli import connect, cursor_name, options
+from cursorkeeper.cli import connect, cursor_name, options, roots
 from cursorkeeper.cli.cursor_making import Imported
 from cursorkeeper.cli.importing import Plan, run_import, scan
 from cursorkeeper.cli.output import Bar, json_line
@@ -55,6 +55,7 @@ def restore(
 
     async def work(plan: Plan) -> Imported:
         async with connect.ports(settings, "writer") as ports:
+            await roots.say_if_new(ports.zookeeper, settings)
             with Bar("importing", plan.lines) as bar:
                 return await run_import(ports, settings, plan, bar, replace=replace)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 import typer
-from cursorkeeper.cli import connect, cursor_name, options
+from cursorkeeper.cli import connect, cursor_name, options, roots
 from cursorkeeper.cli.checking import Progress, Report, check
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.output import Bar, json_line
@@ -122,6 +122,7 @@ def verify(
 
     async def work() -> tuple[int, int]:
         async with connect.ports(settings) as ports:
+            await roots.check_root(ports.zookeeper, settings)
             with Bar("reading records") as bar:
                 wanted = every_cursor(ports.footers) if every else _given(names)
                 return await verify_all(ports, wanted, bar, as_json=as_json, every=every)

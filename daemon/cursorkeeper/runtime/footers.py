@@ -26,7 +26,7 @@ from cursorkeeper_clients.zookeeper.values import WatchCallback
 
 READ_BATCH = 500
 DEPLOYMENT_TRIES_MAX = 8
-_DEPLOYMENT = re.compile(rb"[0-9a-f]{32}")
+DEPLOYMENT = re.compile(rb"[0-9a-f]{32}")
 
 
 def random_deployment() -> str:
@@ -58,7 +58,7 @@ class FooterStore:
                 return known
             await self._zk.ensure_path(self._root)
             node = await self._zk.get(self._root)
-            if _DEPLOYMENT.fullmatch(node.data):
+            if DEPLOYMENT.fullmatch(node.data):
                 continue
             made = self._new_deployment()
             try:
@@ -78,7 +78,7 @@ class FooterStore:
             data = (await self._zk.get(self._root)).data
         except zk_errors.NoNode:
             return None
-        if not _DEPLOYMENT.fullmatch(data):
+        if not DEPLOYMENT.fullmatch(data):
             return None  # empty, or what a person or another client's default put there: not an id, so it names nobody
         self._deployment = data.decode()
         return self._deployment

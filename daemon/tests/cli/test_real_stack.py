@@ -167,8 +167,7 @@ def test_unknown_cursors_and_garbage_footers(stack: Standalone) -> None:
         unknown = tool(stack, command, "persistent://t/ns/nobody", SUB, code=1)
         assert "there is no such cursor" in unknown.stderr and "cursorkeeper ls" in unknown.stderr
     assert "there is no such cursor" in tool(stack, "verify", "persistent://t/ns/nobody|s", code=1).stderr
-    root = ["--root", "/elsewhere"]
-    assert tool(stack, "ls", *root, gateway=False).stdout == "no cursors\n"
+    assert "/elsewhere" in tool(stack, "ls", "--root", "/elsewhere", code=2, gateway=False).stderr
 
     name = CursorName("persistent://t/ns/garbage", "s")
     asyncio.run(write_footer(stack, name, b"\x00not a footer"))
@@ -227,3 +226,12 @@ def test_health_of_the_daemon_and_of_the_gateway(stack: Standalone, daemon: Daem
     assert daemon.stop() == 0
     code, said = health(daemon.address)
     assert code == 3 and "NO_ANSWER" in said
+
+
+def test_nothing_is_well_at_a_root_that_is_not_there(stack: Standalone, daemon: Daemon) -> None:
+    """Behind a chroot that nobody made, and below a root that nobody made: each command names it, and the root that is there."""
+    for command in (["ls"], ["verify", "--all"], ["verify", CURSOR], ["inspect", CURSOR], ["export", CURSOR], ["gc"], ["gc", "--dry-run"]):
+        for wrong in (["--zookeeper", f"{stack.zookeeper}/our"], ["--root", "/cursorkeeper"]):
+            said = tool(stack, command[0], *wrong, *command[1:], code=2, gateway=command[0] != "ls")
+            assert wrong[1] in said.stderr and said.stdout == ""
+            assert f"--zookeeper {stack.zookeeper} --root /cursorkeeper/cursors" in said.stderr

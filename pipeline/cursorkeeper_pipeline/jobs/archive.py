@@ -21,6 +21,7 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg, read
 from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.roots import check_footers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +62,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
         raise OptionError("out is empty, and an archive is a folder. What to do: give --out DIR")
     if source.namespace or source.topic:
         raise OptionError("a namespace or a topic is given, and a day is kept by tenant. What to do: leave it out, or give --tenant")
+    check_footers(source)
     folder = DayFolder(out.folder, tuple(ARCHIVED))
     recovered = folder.recover()
     keep_day(spark, source, folder, day)

@@ -22,6 +22,7 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter, arg, read
 from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.roots import check_footers
 from cursorkeeper_pipeline.transforms.cold import Rule, choose
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     from pyspark.sql import functions as F  # noqa: N812
 
     rule, settings = arguments.rule, arguments.settings or source.settings
+    check_footers(source)
     chosen = choose(read(spark, source, "cursors"), rule).orderBy(F.desc("delta_bytes"), "cursor_key").limit(arguments.limit)
     # once, here: what the tasks do is work on the world, which no second reading of a table may repeat
     rows = chosen.collect()

@@ -33,6 +33,7 @@ from cursorkeeper_pipeline.sinks.pins import Pins
 from cursorkeeper_pipeline.sinks.record import Record, RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import JOBS, Between, Places
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.roots import check_footers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,6 +82,7 @@ def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:
     """CLEAN or FINDINGS. Raises CommandError. `between`: see `Places`."""
+    check_footers(source)
     return run_of(source, arguments, between).execute(spark, out)
 
 

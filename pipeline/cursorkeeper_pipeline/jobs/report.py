@@ -16,6 +16,7 @@ from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg, read
 from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.roots import check_footers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +79,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     from cursorkeeper_pipeline.pages import report_page
 
     check(arguments, out)
+    check_footers(source)
     kept = Kept(spark, out)
     try:
         old = earlier(spark, arguments.since, source) if arguments.since else None

@@ -1,7 +1,7 @@
 """Whether the root that a job was told is one: a reader that looks in the wrong place finds nothing wrong there.
 
-Owns when "there is no cursor" cannot be believed. A daemon makes the root and its deployment id before it does anything else, so a root
-that is not there is a mistyped one or a lost one; so is a root without an id while BookKeeper holds ledgers of this application.
+Owns what a job asks of its root (`cursorkeeper.cli.roots` looks). A root that is not there is refused; so is one that has no deployment id
+while there is something that could be its own: ledgers, for a job that reads ledgers, else anything at all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import cast
 
-from cursorkeeper.cli import connect
+from cursorkeeper.cli import roots
 from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.ledgers import APPLICATION
@@ -18,27 +18,34 @@ from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerStore
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.systems import Systems
 
-LOST = (
-    "correct the root, or the chroot behind the ZooKeeper addresses. If both are right somebody removed it: restore the root, with its "
-    "data, from ZooKeeper's backup, and start no daemon and delete no ledger before"
-)
+
+def check_footers(options: Options) -> None:
+    """For a job that reads footers alone: it reads nothing of BookKeeper. Raises as `check_root`."""
+    with Systems(options) as systems:
+
+        async def work() -> None:
+            zookeeper = await systems.zookeeper()
+            await Patience(options.wait_s).repeat("", lambda: roots.check_root(zookeeper, options.settings))
+
+        systems.run(work())
 
 
 async def check_root(zookeeper: ZooKeeper, ledgers: Callable[[], Awaitable[LedgerStore]], options: Options) -> None:
     """Raises CommandError where what is below the root says nothing; MigrationError, ZooKeeperError, GatewayError. `ledgers` is called
     only where the root has no id."""
-    patience, root = Patience(options.wait_s), options.settings.root
-    where = f"{root} in ZooKeeper at {options.zookeeper}"
-    known = await patience.repeat("", connect.footer_store(zookeeper, options.settings).known_deployment)
-    if known is not None:
+    patience, settings = Patience(options.wait_s), options.settings
+    root = await patience.repeat("", lambda: roots.look_at(zookeeper, settings.root))
+    if root.has_id:
         return
-    if await patience.repeat("", lambda: zookeeper.exists(root)) is None:
-        raise CommandError(f"{where} does not exist: no cursor can be read there", LOST, NO)
+    if not root.exists:
+        await patience.repeat("", lambda: roots.check_root(zookeeper, settings))
     if await _has_any(await ledgers()):
+        where = f"{settings.root} in ZooKeeper at {options.zookeeper}"
         raise CommandError(
             f"{where} has no deployment id, and BookKeeper holds ledgers of this application: nobody can say whose they are",
-            f"{LOST}. If no daemon has ever run on it, start one: it gives the root its id", NO,
+            f"{roots.LOST}. {roots.NEW}", NO,
         )  # fmt: skip
 
 
