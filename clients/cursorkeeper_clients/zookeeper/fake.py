@@ -7,7 +7,7 @@ timers, no threads, all chance from the random source passed in.
     server = FakeZooKeeperServer(random.Random(1))
     zk, other = server.session(), server.session(chroot="/x")
     zk.faults.next("set", Late(0.5))          # or .chance("set", 0.01, UnknownDone(disconnect_s=0.2))
-    zk.disconnect(for_s=3), zk.expire(), zk.lag(), server.stop(), server.start()
+    zk.disconnect(for_s=3), zk.expire(), zk.lag(), zk.stall(2), zk.follow_old_leader(for_s=3), server.stop(), server.start()
 
 Invariant: `port.ZooKeeper`, checked by the same contract suite as the client.
 """

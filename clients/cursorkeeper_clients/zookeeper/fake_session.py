@@ -42,6 +42,7 @@ from cursorkeeper_clients.zookeeper.watches import WatchTable
 
 T = TypeVar("T")
 
+_NEED_QUORUM = frozenset({"create", "set", "delete", "multi"})
 _RECONNECT_S = 0.05  # the client's smallest back-off
 
 
@@ -65,6 +66,8 @@ class FakeSession:
         self._watches = WatchTable()
         self._seen_mzxid: dict[str, int | None] = {}
         self._view: FakeTree | None = None
+        self._old_leader = False
+        self._stalled_until_s = self._answers_stalled_until_s = 0.0
         self._lease = Lease(lambda: asyncio.get_running_loop().time())
 
     # --- session -------------------------------------------------------------------------------------------------------------------
@@ -133,8 +136,29 @@ class FakeSession:
         """From now on read the tree as it is now, until this session writes, syncs, reconnects or `catch_up` is called."""
         self._view = self.server.tree.copy()
 
+    def stall(self, for_s: float, *, answers_only: bool = False) -> None:
+        """The link carries nothing for so long; the connection stays. What was sent arrives afterwards. `answers_only`: requests
+        still reach the server, answers and watches wait."""
+        until_s = asyncio.get_running_loop().time() + for_s
+        self._answers_stalled_until_s = max(self._answers_stalled_until_s, until_s)
+        if not answers_only:
+            self._stalled_until_s = max(self._stalled_until_s, until_s)
+
+    def follow_old_leader(self, for_s: float) -> None:
+        """For so long the server that this session talks to is a leader that the others have deposed, and does not know it: it
+        answers reads, and sync, with the tree as it is now; what needs a quorum is never answered. Then the connection ends."""
+        self._old_leader = True
+        self.lag()
+        asyncio.get_running_loop().call_later(for_s, self._old_leader_ends, self._connection)
+
+    def _old_leader_ends(self, connection: int) -> None:
+        if self._old_leader and connection == self._connection:
+            self.disconnect()
+
     def catch_up(self) -> None:
         """The lagging server has applied everything."""
+        if self._old_leader:
+            return
         self._view = None
         if self._connected.is_set():
             self._fire_watches(list(self._seen_mzxid))
@@ -187,7 +211,7 @@ class FakeSession:
         if not self._session_id:
             self._session_id = self.server.open_session(self.settings.session_timeout_ms / 1000)
         self.server.connected(self._session_id)
-        self._view = None
+        self._view, self._old_leader = None, False
         self._connected.set()
         self._heartbeat()
         self._go(SessionState.CONNECTED)
@@ -246,10 +270,8 @@ class FakeSession:
         if kind is not WatchKind.LOST and self.faults.hit(self.faults.watch_drop_probability):
             self._watches.data.pop(path, None)
             self._watches.exist.pop(path, None)
-        elif self.faults.watch_delay_s:
-            asyncio.get_running_loop().call_later(
-                self.faults.watch_delay_s, self._watches.fire, path, kind, self._chroot.outside(path)
-            )  # fmt: skip
+        elif delay_s := max(self.faults.watch_delay_s, self._left_s(self._answers_stalled_until_s)):
+            asyncio.get_running_loop().call_later(delay_s, self._watches.fire, path, kind, self._chroot.outside(path))
         else:
             self._watches.fire(path, kind, self._chroot.outside(path))
 
@@ -277,7 +299,7 @@ class FakeSession:
         answer: asyncio.Future[None] = loop.create_future()
         self._in_flight[answer] = None
         outcome: list[T | ZooKeeperError] = []
-        self._send(fault, answer, at_server, outcome)
+        self._send(fault, answer, at_server, outcome, needs_quorum=operation in _NEED_QUORUM)
         try:
             async with asyncio.timeout_at(deadline_s):
                 await answer
@@ -292,7 +314,13 @@ class FakeSession:
         return result
 
     def _send(
-        self, fault: Fault | None, answer: asyncio.Future[None], at_server: Callable[[int], T], outcome: list[T | ZooKeeperError]
+        self,
+        fault: Fault | None,
+        answer: asyncio.Future[None],
+        at_server: Callable[[int], T],
+        outcome: list[T | ZooKeeperError],
+        *,
+        needs_quorum: bool,
     ) -> None:
         """Plan when the server sees the request and when its answer is back."""
         loop = asyncio.get_running_loop()
@@ -304,7 +332,7 @@ class FakeSession:
             try:
                 if not self.server.alive(session_id):
                     raise SessionExpired()
-                if not self.server.up:
+                if not self.server.up or (self._old_leader and needs_quorum):
                     return
                 outcome.append(at_server(session_id))
             except ZooKeeperError as error:
@@ -312,7 +340,7 @@ class FakeSession:
             if isinstance(fault, UnknownDone):
                 give_up()
             else:
-                loop.call_later(self.faults.one_way_s(), resolve)
+                loop.call_later(max(self.faults.one_way_s(), self._left_s(self._answers_stalled_until_s)), resolve)
 
         def resolve() -> None:
             if not answer.done():
@@ -333,9 +361,14 @@ class FakeSession:
         else:
             if isinstance(fault, Delay):
                 way_s += fault.s
+            way_s = max(way_s, self._left_s(self._stalled_until_s))
             # One connection is a queue: nothing overtakes what was sent before it.
             self._server_free_s = max(self._server_free_s, loop.time() + way_s)
             loop.call_at(self._server_free_s, arrive)
+
+    @staticmethod
+    def _left_s(until_s: float) -> float:
+        return max(0.0, until_s - asyncio.get_running_loop().time())
 
     def _read_from(self) -> FakeTree:
         if self.faults.stale_reads and self._view is None:

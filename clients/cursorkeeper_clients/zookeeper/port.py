@@ -85,7 +85,11 @@ class ZooKeeper(Protocol):
         ...
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All of the operations or none. Raises MultiFailed (nothing done), ValueTooLarge, NotSent, OutcomeUnknown. Empty: no request."""
+        """All of the operations or none. Raises MultiFailed (nothing done), ValueTooLarge, NotSent, OutcomeUnknown. Empty: no request.
+
+        Also one of nothing but `Check` goes through the leader's log: its answer, MultiFailed as well, is of an instant between
+        the call and the answer. Neither `sync` and `get` nor a watch promise that: a deposed leader answers them.
+        """
         ...
 
     async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:

@@ -265,6 +265,22 @@ async def test_multi_kinds_of_culprit(world: World) -> None:
         assert (type(caught.value.culprit), caught.value.culprit.path) == (error, op.path)
 
 
+async def test_multi_of_nothing_but_checks(world: World) -> None:
+    """It changes nothing, and its answer is the quorum's: of the first node that is not as expected."""
+    zk, other = await world.client(), await world.client()
+    await zk.multi([Create("/a", b""), Create("/b", b"")])
+    assert await zk.multi([Check("/a", 0), Check("/b", 0)]) == [Checked(), Checked()]
+    assert await zk.multi([Check("/a", ANY_VERSION)]) == [Checked()]
+    assert (await zk.get("/a")).version == 0
+    await other.set("/b", b"x", 0)
+    with pytest.raises(MultiFailed) as failed:
+        await zk.multi([Check("/a", 0), Check("/b", 0), Check("/none", ANY_VERSION)])
+    assert (failed.value.culprit_index, type(failed.value.culprit)) == (1, BadVersion)
+    with pytest.raises(MultiFailed) as failed:
+        await zk.multi([Check("/none", ANY_VERSION)])
+    assert isinstance(failed.value.culprit, NoNode)
+
+
 async def test_multi_of_nothing(world: World) -> None:
     assert await (await world.client()).multi([]) == []
 

@@ -7,10 +7,18 @@ import random
 
 import pytest
 from cursorkeeper_clients.zookeeper import ZooKeeper, ZooKeeperSettings
-from cursorkeeper_clients.zookeeper.errors import BadVersion, ConnectionLost, NotConnected, OutcomeUnknown, SessionExpired, ZooKeeperError
+from cursorkeeper_clients.zookeeper.errors import (
+    BadVersion,
+    ConnectionLost,
+    MultiFailed,
+    NotConnected,
+    OutcomeUnknown,
+    SessionExpired,
+    ZooKeeperError,
+)
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from cursorkeeper_clients.zookeeper.fake_faults import ANY, Delay, Expire, Fault, Late, NotNow, UnknownDone, UnknownNotDone
-from cursorkeeper_clients.zookeeper.values import ANY_VERSION, SessionState, WatchFired, WatchKind
+from cursorkeeper_clients.zookeeper.values import ANY_VERSION, Check, SessionState, WatchFired, WatchKind
 
 from clients.tests.support.virtual_loop import run
 
@@ -344,5 +352,38 @@ def test_late_create_and_delete_too() -> None:
         await asyncio.sleep(2)
         assert await two.children("/") == ["late"]
         assert await two.set("/late", b"", ANY_VERSION) == 1
+
+    run(story())
+
+
+def test_a_deposed_leader_answers_reads_and_syncs_and_no_check() -> None:
+    async def story() -> None:
+        _, one, two = await _two()
+        one.follow_old_leader(for_s=3)
+        await two.set("/n", b"1", 0)
+        await one.sync("/n")
+        assert (await one.get("/n")).version == 0, "as it was when it was deposed"
+        with pytest.raises(OutcomeUnknown):
+            await one.multi([Check("/n", 0)])
+        with pytest.raises(MultiFailed):
+            await one.multi([Check("/n", 0)])
+        assert (await one.get("/n")).version == 1
+
+    run(story())
+
+
+def test_a_stalled_link_delivers_afterwards() -> None:
+    async def story() -> None:
+        _, one, two = await _two()
+        fired: list[WatchFired] = []
+        await one.get("/n", watch=fired.append)
+        one.stall(2.0)
+        asked = asyncio.ensure_future(one.multi([Check("/n", 0)]))
+        await two.set("/n", b"1", 0)
+        await asyncio.sleep(1.9)
+        assert not asked.done() and not fired
+        with pytest.raises(MultiFailed):
+            await asked
+        assert len(fired) == 1 and one.state is SessionState.CONNECTED
 
     run(story())

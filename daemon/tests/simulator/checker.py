@@ -1,14 +1,15 @@
 """What must hold, kept in plain sets beside the system: what each source sent, what was confirmed, what footers said.
 
 Owns the truth about one run and every judgement. An *atom* is (ledger, entry, batch index); entries without a batch
-have index 0. Facts carry the epoch in which they were established: an owner of epoch e must know all facts of epochs
-up to e, and a deposed one may not know later ones.
+have index 0. Facts are judged twice. By epoch: an owner of epoch e must know all facts of epochs up to e. And by time,
+whoever answers: what any source had been told before an open was sent holds for the answer to that open (`History`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase
@@ -85,10 +86,20 @@ class Generation:
     life: int
     sent: set[Atom] = field(default_factory=set)
     durable: dict[Atom, int] = field(default_factory=dict)
+    """In the order in which sources learned of them."""
     properties_sent: dict[int, int] = field(default_factory=dict)
     """Number of a mark-delete property map -> epoch in which it was sent last."""
     properties_durable: tuple[int, int] = (0, 0)
     """(epoch, number) of the newest one known to be durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What sources had been told of a cursor at one moment, by whichever daemon."""
+
+    generation: int
+    durable: dict[int, int]
+    """Generation -> how many of its acks had been confirmed, or shown in a state: the first so many of `Generation.durable`."""
 
 
 @dataclass(slots=True)
@@ -106,6 +117,10 @@ class Model:
     """Number -> (life, epoch)."""
     cursor_properties_durable: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Life -> (epoch, number)."""
+
+    def history(self) -> History:
+        """As of now."""
+        return History(self.generation_min[1], {number: len(g.durable) for number, g in self.generations.items()})
 
     def note_generation(self, epoch: int, generation: int) -> None:
         """It is committed."""
@@ -203,6 +218,8 @@ class Checker:
         self._clock, self._verbose = clock, verbose
         self.trace: list[str] = []
         self.violations: list[str] = []
+        self.last_shown: dict[str, str] = {}
+        """Writer of a claim -> the source that got the state from its machine last."""
         self.confirmed_by: dict[tuple[CursorName, int], str] = {}
 
     def log(self, text: str) -> None:
@@ -219,6 +236,25 @@ class Checker:
             self.violations.append(f"{self._clock():.4f} {problem}")
 
     # ---- judgements
+
+    def answered(self, model: Model, machine: CursorMachine, asked: History, found: set[Atom]) -> None:
+        """By time: what was told before the open was sent is in its answer, whoever gives it."""
+        name, number = model.name.subscription, machine.generation
+        self.that(
+            number >= asked.generation,
+            f"{name}: an open is answered in generation {number}, {asked.generation} was told before it was sent",
+        )
+        generation = model.generations.get(number)
+        if generation is None:
+            return
+        before = islice(generation.durable, asked.durable.get(number, 0))
+        missing = [a for a in before if a not in found and not model.topic.is_trimmed(a)]
+        self.that(not missing, f"{name}: told before the open was sent, and missing in its answer: {sorted(missing)[:5]}")
+
+    def continued(self, machine: CursorMachine, source: str) -> None:
+        """Only who got the state last goes on without it."""
+        last = self.last_shown.get(machine.writer_id)
+        self.that(last == source, f"{machine.name}: {source} resumes, the state was given to {last} last")
 
     def state_streamed(self, model: Model, machine: CursorMachine) -> set[Atom]:
         """A source got the state: nothing durable is missing, nothing is there that was never sent. Returns its acks."""

@@ -80,6 +80,8 @@ class Plan:
     switch_chance: float
     """Of a crash right after a snapshot's switch, and of damage to that snapshot once its successor has read it."""
     stale_reads: bool
+    impatience: float = 0.0
+    """Of a source that has nothing to do but wait: that it breaks off an open that is not answered, in place of an action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Forms:
 
 
 def make_forms(formats: str, rng: random.Random) -> Forms:
-    """`formats`: native, pulsar, or mixed (each daemon its own, so that formats switch at every change of owner)."""
+    """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change of owner), or moves."""
     limited = rng.random() < 0.25
     writer = WholeStateSettings(
         form=rng.choice(list(Form)),
@@ -104,7 +106,7 @@ def make_forms(formats: str, rng: random.Random) -> Forms:
         inline_compression=rng.choice(list(Compression)),
         inline_threshold_bytes=rng.choice((0, 40)),
     )
-    chance = {"native": 0.0, "pulsar": 1.0, "mixed": rng.choice((0.3, 0.5, 0.7))}[formats]
+    chance = {"native": 0.0, MOVES: 0.0, "pulsar": 1.0, "mixed": rng.choice((0.3, 0.5, 0.7))}[formats]
     return Forms(chance, writer, rng.choice((1, 10, 100, 400)))
 
 
@@ -132,6 +134,7 @@ def make_plan(rng: random.Random) -> Plan:
         bookkeeper_away_ms=rng.choice((600, 2000)),
         retry_min_ms=rng.choice((5, 50)),
         retry_max_ms=rng.choice((200, 1000)),
+        answer_wait_max_ms=rng.choice((1_000, 30_000)),
     )
     actions = {k: w * rng.choice((0.3, 1.0, 1.0, 3.0)) for k, w in COMMON.items()}
     for kind in ("reset", "delete", "close", "detach", "trim", "properties"):
@@ -164,6 +167,30 @@ def make_plan(rng: random.Random) -> Plan:
         switch_chance=0.0 if calm else rng.choice((0.0, 0.0, 0.2)),
         watch_drop=rng.choice((0.0, 0.0, 0.5)),
         stale_reads=rng.random() < 0.3,
+    )
+
+
+MOVES = "moves"
+"""In place of a format: native, and the source goes to and fro between two daemons, whose ways to ZooKeeper are bad."""
+
+
+def make_moves(plan: Plan, rng: random.Random) -> Plan:
+    """What makes a daemon stale: streams that break often, claims that take time, links and leaders that do not know."""
+    still = dict.fromkeys(trouble.KINDS, 0.0)
+    return replace(
+        plan,
+        cursors=1,
+        nodes=2,
+        duration_s=4.0,
+        pause_s=rng.choice((0.01, 0.02)),
+        trouble_s=rng.choice((0.1, 0.2)),
+        actions={**plan.actions, "acks": 30, "resend": 3, "detach": rng.choice((5, 15)), "reset": rng.choice((0, 1, 3))},
+        open_again=rng.choice((0.02, 0.1)),
+        troubles={**still, "zk_stall": 3, "zk_old_leader": 3, "zk_lag": 1, "zk_disconnect": 0.5, "gateway_away": 1, "bookies_away": 1},
+        latency_s=rng.choice((0.001, 0.005, 0.02)),
+        call_chance=rng.choice((0.0, 0.1)),
+        impatience=rng.choice((0.05, 0.2)),
+        keeper_limits=replace(plan.keeper_limits, detached_cursor_max_ms=60_000),
     )
 
 
@@ -277,6 +304,8 @@ class Simulation:
     def __post_init__(self) -> None:
         self.rng = random.Random(f"{self.seed}/plan")
         self.plan = make_plan(self.rng)
+        if self.formats == MOVES:
+            self.plan = make_moves(self.plan, self.rng)
         self.forms = make_forms(self.formats, random.Random(f"{self.seed}/formats"))
         self.writer = PulsarStateWriter(self.forms.writer)
         self.loop = VirtualLoop(random.Random(f"{self.seed}/loop"))
@@ -359,6 +388,8 @@ class Simulation:
                 zk.chance("set", plan.zk_chance / 7, fault)
                 zk.chance("create", plan.zk_chance / 7, fault)
             zk.chance("get", plan.zk_chance / 4, UnknownNotDone())
+            for fault in (UnknownDone(), UnknownNotDone(), Late(0.05), Late(0.5)):
+                zk.chance("multi", plan.zk_chance / 4, fault)
             zk.chance("sync", plan.zk_chance / 4, NotNow())
 
     async def _source(self, source: Source) -> None:
@@ -525,6 +556,10 @@ class Simulation:
             closed = await handle.until(lambda h=handle: bool(h.ended), SETTLE_S)  # type: ignore[misc]
             check.that(closed, f"{source.model.name} does not close {self._why(node, source)}")
         self._failures(node)
+        if not self.forms.pulsar_chance:  # there a handle at a limit has the cursor read again
+            for name in self.names:
+                opens = sum(h.model.name == name for h in self.opened)
+                check.that(check.monitor.epoch(name) <= opens, f"{name}: {check.monitor.epoch(name)} claims for {opens} opens")
         await asyncio.sleep(5.0)
         await self.collect()
         named = {x for _, f in check.monitor.current.values() for x in f.named_ledgers()}

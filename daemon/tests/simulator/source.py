@@ -28,7 +28,7 @@ from daemon.tests.simulator.checker import Atom, DataLedger, Model
 if TYPE_CHECKING:
     from daemon.tests.simulator.simulator import Node, Simulation
 
-MAY_REFUSE = {"OPEN_ELSEWHERE", "ALREADY_OPEN", "NOT_FOUND", "SHUTTING_DOWN"}
+MAY_REFUSE = {"OPEN_ELSEWHERE", "ALREADY_OPEN", "NOT_FOUND", "SHUTTING_DOWN", "UNAVAILABLE"}
 
 
 @dataclass(slots=True)
@@ -52,12 +52,17 @@ class Handle:
         self.attach = node.keeper.attach_id()
         self.title = f"{model.name.subscription}/h{number}@{node.title}"
         self.live = False
+        self.resumes: Handle | None = None
+        """The handle whose stream broke, and which this one would continue."""
         self.leaving = self.deleting = False
         self.ended = ""
         self.gone = False
         """Its process died: nobody hears what it is told."""
         self.epoch = self.generation = self.seq = self.durable = 0
         self.writer = ""
+        self.asked = model.history()
+        """What had been told when its open was sent; of a handle that resumes, when its predecessor's was."""
+        self.source = self.title
         self.told_last = -1
         self.needs_layout = False
         self.waiting: deque[Message] = deque()
@@ -73,6 +78,8 @@ class Handle:
         self.epoch, self.generation, self.writer = machine.epoch, machine.generation, machine.writer_id
         check.log(f"{self.title} state e{self.epoch} g{self.generation} md{machine.acks.mark_delete}")
         found = check.state_streamed(self.model, machine)
+        check.answered(self.model, machine, self.asked, found)
+        check.last_shown[self.writer] = self.source
         generation = self.model.generations[self.generation]
         for atom in found:
             generation.durable[atom] = min(self.epoch, generation.durable.get(atom, self.epoch))
@@ -80,7 +87,18 @@ class Handle:
         self.changed.set()
 
     def on_continued(self, machine: CursorMachine) -> None:
-        raise AssertionError("nobody resumes")
+        if self.gone:
+            return
+        self.sim.stats["resumed"] += 1
+        self.sim.check.log(f"{self.title} goes on in e{machine.epoch} g{machine.generation}")
+        self.sim.check.that(self.resumes is not None, f"{self.title}: goes on, and did not ask for it")
+        self.sim.check.continued(machine, self.source)
+        assert self.resumes is not None
+        old = self.resumes
+        self.sim.check.that((machine.epoch, machine.generation) == (old.epoch, old.generation), f"{self.title}: goes on elsewhere")
+        self.epoch, self.generation, self.writer, self.asked = machine.epoch, machine.generation, machine.writer_id, old.asked
+        self.live = True
+        self.changed.set()
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
         if self.gone:
@@ -235,10 +253,8 @@ class Handle:
 
     def detach(self) -> None:
         """The stream broke."""
-        runner = self.node.keeper.cursors.get(self.model.name)
         self.lose()
-        if runner is not None:
-            runner.detach(self.attach)
+        self.node.keeper.detach(self.model.name, self.attach)
 
 
 class Source:
@@ -247,6 +263,8 @@ class Source:
     def __init__(self, sim: Simulation, model: Model, rng: random.Random) -> None:
         self.sim, self.model, self.rng = sim, model, rng
         self.handles: list[Handle] = []
+        self.broken: Handle | None = None
+        """Whose stream broke last."""
         self._numbers = 0
 
     @property
@@ -261,10 +279,14 @@ class Source:
 
     # ---- opening
 
-    def open(self, node: Node, *, takeover: bool, create: bool = True) -> Handle | None:
-        """A new handle that waits for the state."""
+    def open(self, node: Node, *, takeover: bool, create: bool = True, resumes: Handle | None = None) -> Handle | None:
+        """A new handle that waits for the state, or goes on where `resumes` broke off."""
         rng, model, topic = self.rng, self.model, self.model.topic
         handle = Handle(self.sim, model, node, len(self.sim.opened))
+        resume = None
+        if resumes is not None:
+            handle.resumes, handle.source = resumes, resumes.source
+            resume = ev.Resume(resumes.epoch, resumes.generation)
         self.sim.opened.append(handle)
         start = rng.choice([None, None, self._position()])
         layout = topic.layout()
@@ -275,9 +297,10 @@ class Source:
             number = self.number()
             properties = {"n": str(number)}
             model.cursor_properties_sent[number] = (-1, 0)
-        self.sim.check.log(f"{handle.title} open takeover={takeover} start={start}")
+        self.sim.check.log(f"{handle.title} open takeover={takeover} start={start} resume={resume}")
+        request = ev.Open(create, takeover, start, layout, properties, resume=resume, source=handle.source)
         try:
-            node.keeper.open(model.name, ev.Open(create, takeover, start, layout, properties), handle.attach, handle)
+            node.keeper.open(model.name, request, handle.attach, handle)
         except RefusedError as e:
             handle.on_refused(e.code, e.message, e.remedy)
             return None
@@ -306,10 +329,17 @@ class Source:
         usable = self.usable
         if not self.handles or rng.random() < self.sim.plan.open_again:
             node = self.sim.some_node(rng)
-            if node is not None:
+            if self.broken is not None and rng.random() < 0.5:
+                broken, self.broken = self.broken, None
+                if broken.node.alive:
+                    self.open(broken.node if rng.random() < 0.9 or node is None else node, takeover=True, resumes=broken)
+            elif node is not None:
                 self.open(node, takeover=rng.random() < 0.85, create=rng.random() < 0.95)
             return
         if not usable:
+            if self.sim.plan.impatience and rng.random() < self.sim.plan.impatience:
+                self.sim.check.log(f"{self.handles[0].title} does not wait")
+                self.handles[0].detach()
             return
         handle = rng.choice(usable)
         if handle.needs_layout:
@@ -434,6 +464,7 @@ class Source:
 
     def _do_detach(self, handle: Handle) -> None:
         self.sim.check.log(f"{handle.title} detach")
+        self.broken = handle
         handle.detach()
 
     def _do_resend(self, handle: Handle) -> None:

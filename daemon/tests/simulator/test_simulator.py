@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.tests.simulator.simulator import run
+from daemon.tests.simulator.simulator import MOVES, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
@@ -54,6 +54,17 @@ def test_some_seeds() -> None:
 def test_some_seeds_of_other_formats(formats: str) -> None:
     """Daemons that write whole states in Pulsar's form, and daemons of both kinds: every change of owner may switch it."""
     run_all(range(1, FAST // 2 + 1), formats)
+
+
+def test_some_seeds_of_moves() -> None:
+    """A source goes to and fro between two daemons that do not always know what they hold: what it was told stays true."""
+    total = run_all(range(1, FAST + 1), MOVES)
+    assert total["resumed"] and total["trouble zk_old_leader"] and total["trouble zk_stall"]
+
+
+@pytest.mark.slow
+def test_many_seeds_of_moves() -> None:
+    run_all(range(FAST + 1, OF_OTHER_FORMATS + 1), MOVES)
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from cursorkeeper.core import answers, finishing, flushing, footer_answers, intake, machine, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import finishing, flushing, footer_answers, intake, machine, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, FooterCommit, Lost, Purpose
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import EmptyBase, is_pulsar
@@ -27,6 +27,7 @@ from cursorkeeper.core.values import Partial
 from cursorkeeper.runtime import gc as collection
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.runtime.chain import ChainReader
+from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.port import LedgerEnd, LedgerState
 
 from daemon.tests.simulator import simulator
@@ -35,6 +36,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarni
 
 SEEDS = range(1, 401)
 LATE = {
+    "rule_23_an_earlier_check_counts": 190,
+    "rule_24_a_claim_that_was_joined_is_a_proof": 56,
+    "rule_28_another_generation_is_resumed": 104,
     "rule_6_a_missing_ledger_is_damage_at_once": 140,
     "whole_a_native_owner_forgets_what_only_the_footer_held": 295,
     "whole_a_handle_at_a_limit_gets_what_is_not_durable": 59,
@@ -273,6 +277,101 @@ def rule_21_collection_ignores_epochs(patch: pytest.MonkeyPatch) -> None:
 
     before = collection.judge
     patch.setattr(collection, "judge", judge)
+
+
+# ---- answers
+
+
+@mutant_of(simulator.MOVES)
+def rule_22_a_held_cursor_is_answered_from_memory(patch: pytest.MonkeyPatch) -> None:
+    def ask(m: CursorMachine, number: int, *, is_open: bool) -> None:
+        before(m, number, is_open=is_open)
+        m.answers.questions[number].proved = m.state in machine.LIVE
+
+    before = answers.ask
+    patch.setattr(answers, "ask", ask)
+
+
+def _reads_instead(patch: pytest.MonkeyPatch, *, sync: bool) -> None:
+    """The version that a read shows counts as a proof."""
+
+    async def check(self: FooterStore, name: Any, token: int, version: int) -> ev.Event:
+        found = await self.read(name, token, sync=sync)
+        if isinstance(found, ev.FooterRead):
+            return ev.FooterChecked(token) if found.version == version else ev.FooterCheckFailed(token)
+        return ev.FooterCheckUnknown(token, "")
+
+    patch.setattr(FooterStore, "check", check)
+
+
+@mutant_of(simulator.MOVES)
+def rule_22_a_plain_read_is_a_proof(patch: pytest.MonkeyPatch) -> None:
+    _reads_instead(patch, sync=False)
+
+
+@mutant_of(simulator.MOVES)
+def rule_22_sync_and_read_are_a_proof(patch: pytest.MonkeyPatch) -> None:
+    _reads_instead(patch, sync=True)
+
+
+@mutant_of(simulator.MOVES)
+def rule_23_an_earlier_check_counts(patch: pytest.MonkeyPatch) -> None:
+    def proved(self: answers.Answers) -> None:
+        for question in self.questions.values():
+            question.by_check = True
+        before(self)
+
+    def on_detach(m: CursorMachine, event: ev.Detach, now: float) -> None:
+        waiting = m.attach_waiting
+        leave(m, event, now)
+        if waiting is not None and m.state in machine.LIVE:
+            m.answers.retry_at_s = None
+
+    before, leave = answers.Answers.proved_by_check, intake.on_detach
+    patch.setattr(answers.Answers, "proved_by_check", proved)
+    patch.setitem(machine.HANDLERS, ev.Detach, on_detach)
+
+
+@mutant_of(simulator.MOVES)
+def rule_24_a_claim_that_was_joined_is_a_proof(patch: pytest.MonkeyPatch) -> None:
+    def ask(m: CursorMachine, number: int, *, is_open: bool) -> None:
+        before(m, number, is_open=is_open)
+        m.answers.questions[number].proved = m.state in machine.OPENING and m.opening.claim_sent
+
+    before = answers.ask
+    patch.setattr(answers, "ask", ask)
+
+
+@mutant_of(simulator.MOVES)
+def rule_27_what_is_shown_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+    def drive(m: CursorMachine, now: float) -> None:
+        flushing.absorb(m)
+        if m.attach_waiting is not None and m.answers.is_proved(m.attach_waiting) and m.state in machine.LIVE and not m.resets:
+            m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
+            m.answers.drop(m.attach)
+            m.emit(fx.StreamState(m.attach))
+        before(m, now)
+
+    before = flushing.drive
+    patch.setattr(flushing, "drive", drive)
+
+
+@mutant_of(simulator.MOVES)
+def rule_28_whoever_held_it_before_resumes(patch: pytest.MonkeyPatch) -> None:
+    def may(m: CursorMachine, event: ev.Attach) -> bool:
+        return event.resume is not None and before(m, replace(event, source=m.answers.answered))
+
+    before = answers.may_resume
+    patch.setattr(answers, "may_resume", may)
+
+
+@mutant_of(simulator.MOVES)
+def rule_28_another_generation_is_resumed(patch: pytest.MonkeyPatch) -> None:
+    def may(m: CursorMachine, event: ev.Attach) -> bool:
+        return event.resume is not None and before(m, replace(event, resume=ev.Resume(event.resume.epoch, m.generation)))
+
+    before = answers.may_resume
+    patch.setattr(answers, "may_resume", may)
 
 
 # ---- whole states in Pulsar's form

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, float] = {
     "crash": 3, "new_node": 3, "gateway_restart": 1, "gateway_away": 1, "stream_breaks": 1, "bookies_away": 1, "acks_stall": 1,
-    "fence": 2, "zk_disconnect": 2, "zk_expire": 1, "zk_lag": 2, "zk_down": 0.5, "spurious_watches": 1, "collect": 2, "damage": 2,
+    "fence": 2, "zk_disconnect": 2, "zk_expire": 1, "zk_lag": 2, "zk_down": 0.5,
+    "zk_stall": 2, "zk_old_leader": 2, "spurious_watches": 1, "collect": 2, "damage": 2,
     "delete_unopened": 0.3,
 }  # fmt: skip
 
@@ -130,6 +131,18 @@ def _zk_lag(sim: Simulation, rng: random.Random) -> None:
     if node := _pick(sim, rng):
         node.session.lag()
         sim.loop.call_later(rng.choice((0.1, 1.0)), lambda: node.alive and node.session.catch_up())
+
+
+def _zk_stall(sim: Simulation, rng: random.Random) -> None:
+    """The daemon's link to ZooKeeper carries nothing for a while, and is not lost."""
+    if node := _pick(sim, rng):
+        node.session.stall(rng.choice((0.1, 0.5, 1.5)), answers_only=rng.random() < 0.5)
+
+
+def _zk_old_leader(sim: Simulation, rng: random.Random) -> None:
+    """Its server is a leader that was deposed and does not know it."""
+    if node := _pick(sim, rng):
+        node.session.follow_old_leader(rng.choice((0.2, 1.0, 3.0)))
 
 
 def _zk_down(sim: Simulation, rng: random.Random) -> None:
