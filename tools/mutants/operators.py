@@ -138,7 +138,9 @@ class _Sites(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        if len(node.ops) == 1 and self._site("boundary moved", node):
+        # whether there is anything at all is a guard of its own, and is removed as such
+        is_absence = isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
+        if len(node.ops) == 1 and not is_absence and self._site("boundary moved", node):
             node.ops = [COMPARED[type(node.ops[0])]()]
             return node
         return self.generic_visit(node)

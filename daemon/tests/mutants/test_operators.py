@@ -24,7 +24,6 @@ EXPECTED = {
     "guard removed: if key is None or tries > 3",
     "condition dropped: key is None of key is None or tries > 3",
     "condition dropped: tries > 3 of key is None or tries > 3",
-    "boundary moved: key is None",
     "boundary moved: tries > 3",
     "assignment skipped: self.count += 1",
     "call skipped: self.tell(max(key, tries))",
