@@ -95,7 +95,7 @@ class _Sites(ast.NodeTransformer):
 
     def _swap(self, statements: list[ast.stmt]) -> None:
         for i, (first, second) in enumerate(pairwise(statements)):
-            is_pair = _is_act(first) and _is_act(second) and (_is_call(first) or _is_call(second))
+            is_pair = _is_call(first) and _is_call(second)
             if is_pair and self._site("order swapped", first, f"{_said(first)} / {_said(second)}"):
                 statements[i], statements[i + 1] = second, first
                 return
@@ -190,10 +190,6 @@ def _is_call(node: ast.stmt) -> bool:
 def _is_said(node: ast.Expr) -> bool:
     value = node.value
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in SAID
-
-
-def _is_act(node: ast.stmt) -> bool:
-    return _is_call(node) or isinstance(node, ast.Assign | ast.AugAssign)
 
 
 def _binds_names(node: ast.Assign) -> bool:
