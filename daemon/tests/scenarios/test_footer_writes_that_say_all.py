@@ -51,7 +51,7 @@ def test_a_reset_forgets_what_was_taken_and_what_was_sent() -> None:
 def test_a_message_behind_a_reset_is_confirmed_though_it_changes_nothing() -> None:
     """The ack in flight is decided by the reset. The layout that waited for the new generation says nothing new: it is
     confirmed with what is durable, not with a record that was given up."""
-    bench = Bench(ONE_AT_A_TIME)
+    bench = Bench()
     a = bench.owner("A").open(layout=(opened(DATA),))
     a.ack(0)
     a.go()
@@ -67,7 +67,10 @@ def test_a_message_behind_a_reset_is_confirmed_though_it_changes_nothing() -> No
 def test_a_reset_forgets_the_batches_that_were_queued() -> None:
     bench = Bench()
     a = bench.opened("A")
+    a.ack(0)
+    a.go()
     a.send(partial(DATA, 5, 10, {1, 2}))
+    assert a.machine.queue
     a.reset(Position(DATA, -1))
     a.go()
     assert a.machine.pending_acks == a.machine.pending_bytes == 0
