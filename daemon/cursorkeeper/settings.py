@@ -33,6 +33,7 @@ ENVIRONMENT_PREFIX = "CURSORKEEPER_"
 _D, _K = Limits(), KeeperLimits()
 ABOVE_ZERO = (
     "flush_interval_ms", "flush_acks_max", "flush_acks_min", "flush_bytes_max", "retry_min_ms", "retry_max_ms",
+    "answer_wait_max_ms",
     "cursors_max", "footer_poll_s", "credit_bytes", "daemon_credit_bytes",
 )  # fmt: skip
 """Settings whose 0 would mean a busy loop, or that nothing is ever taken."""
@@ -126,6 +127,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     snapshot_segments_in_flight_max: int = _D.snapshot_segments_in_flight_max
     inline_backstop_interval_ms: int = _D.inline_backstop_interval_ms
     bookkeeper_away_ms: int = _D.bookkeeper_away_ms
+    answer_wait_max_ms: int = _D.answer_wait_max_ms
     retry_min_ms: int = _D.retry_min_ms
     retry_max_ms: int = _D.retry_max_ms
 
