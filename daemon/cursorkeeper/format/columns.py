@@ -235,8 +235,14 @@ def _decode(data: leb.Bytes, heads: _Heads) -> dict[int, BitMap]:
     return acks.taken()
 
 
+def _room(data: leb.Bytes) -> int:
+    """Acks that the big sections, and the runs of the others, may claim each, so that all together stay within `EXPANSION_MAX`: every
+    other section claims at most eight a byte. Whatever claims more is counted record by record."""
+    return EXPANSION_MAX // 2 - 8 * data.size
+
+
 def _decode_big(data: leb.Bytes, heads: _Heads, ranks: Numbers, acks: _Acks) -> None:
-    room = EXPANSION_MAX
+    room = _room(data)
     for rank, mode, first, at, size in zip(*(column.tolist() for column in (ranks, *heads[1:])), strict=True):
         entries = sections.decode(mode, first, data[at : at + size].tobytes(), room)
         room -= len(entries)
@@ -297,7 +303,7 @@ def _decode_runs(data: leb.Bytes, heads: _Heads, keys: Numbers, acks: _Acks) -> 
     firsts = edges[run_lasts - 1]
     firsts[np.cumsum((counts + 1) // 2) - (counts + 1) // 2] = heads.first
     sizes = lasts - firsts + np.uint64(1)
-    if int(sizes.sum()) > EXPANSION_MAX:
+    if int(sizes.sum()) > _room(data):
         raise Unusual
     of_run = np.repeat(keys, (counts + 1) // 2)
     is_short = sizes < sections.LONG_RUN

@@ -305,6 +305,8 @@ def pulsar_state(base: PulsarBase) -> PositionInfo:
         found = cursor_info.decode(cursor_info.unwrap(base.info, limit_bytes=PULSAR_BYTES_MAX)[0])
         if not found.is_inline or found.mark_delete is None:
             raise DamageError("holds no state: it names a cursor ledger, or no mark-delete")
+        if found.crossing:
+            raise DamageError("holds ranges across data ledgers, which this software never writes")
     except DamageError as error:
         raise type(error)(f"inline state in Pulsar's form: {error.message}") from None
     return cursor_info.inline_state(found)
