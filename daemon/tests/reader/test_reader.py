@@ -34,7 +34,7 @@ class Read:
 def reads() -> list[Read]:
     """One process of the other reader answers for all."""
     told = [(f"seed {seed}", random_case(seed)) for seed in SEEDS]
-    told += [(vector["what"], case_of(vector)) for vector in VECTORS]
+    told += [(f"vector {vector['what']}", case_of(vector)) for vector in VECTORS]
     told += [(f"{one.release} {one.story}", Case.of(one.name, one.footer, one.ledgers)) for one in recordings()]
     answers = java_reading([case for _, case in told])
     return [Read(what, case, daemon_reading(case), theirs) for (what, case), theirs in zip(told, answers, strict=True)]
@@ -47,10 +47,8 @@ def test_random_cursors_and_what_earlier_releases_wrote_are_read_alike(reads: li
 
 
 def test_the_vectors_are_read_as_they_say(reads: list[Read]) -> None:
-    said = {read.what: read for read in reads}
-    assert len(said) == len(reads), "names are unique"
-    for vector in VECTORS:
-        read = said[vector["what"]]
+    read_vectors = [read for read in reads if read.what.startswith("vector")]
+    for vector, read in zip(VECTORS, read_vectors, strict=True):
         for told in (read.ours, read.theirs):
             assert {key: told.get(key) for key in told if key != "why"} == vector["expected"], vector["what"]
 
