@@ -24,6 +24,7 @@ from cursorkeeper.core.footer import (
     Previous,
     PulsarBase,
     SnapshotBase,
+    Written,
 )
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
@@ -70,6 +71,7 @@ class Maker:
         self.settings = record.EncodeSettings(codec=self.rng.choice(list(Codec)))
         self.ledgers: dict[int, Stored] = {}
         self.sequence = 0
+        self.write = self.rng.randint(1, 5)
 
     def happens(self, chance: float) -> bool:
         return self.rng.random() < chance
@@ -271,7 +273,7 @@ class Maker:
             else FooterState.OPEN,
             self.epoch,
             "writer/1/ab",
-            self.rng.randint(1, 5),
+            self.write,
             self.generation,
             self.position() if self.happens(0.5) else Position(0, -1),
             base,
@@ -279,12 +281,15 @@ class Maker:
             previous,
             damaged=tuple(damaged) if self.happens(0.2) else (),
             cursor_properties=self.texts() if self.happens(0.15) else None,
+            written=Written(6, self.rng.choice([self.epoch, 1]), self.rng.choice([self.write, 1])) if self.happens(0.7) else None,
             extra={"later": [1.5, None]} if self.happens(0.1) else {},
         )
 
     def made(self) -> Case:
         footer = self.footer()
-        case = Case(self.name, footer_bytes.encode(footer, self.settings), dict(self.ledgers))
+        found_as = self.rng.choice([None, 6, 6, 6, 6, 6, 7])
+        faults = () if found_as != 7 else ("another version of the znode",)
+        case = Case(self.name, footer_bytes.encode(footer, self.settings), dict(self.ledgers), faults, found_as)
         for _ in range(self.rng.choice([0, 0, 1, 1, 1, 2])):
             case = self.damaged(case, footer)
         return case

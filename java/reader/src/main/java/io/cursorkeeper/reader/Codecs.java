@@ -13,14 +13,18 @@ final class Codecs {
     private Codecs() {}
 
     static byte[] expand(String codec, byte[] stored, int length) {
-        byte[] out = new byte[length];
         int made;
+        byte[] out;
         try {
+            if (length > expandedMax(codec, stored)) {
+                throw Refused.damage(codec + ": " + length + " bytes are announced in " + stored.length);
+            }
+            out = new byte[length];
             made = switch (codec) {
                 case "NONE" -> copy(stored, out);
                 case "ZSTD" -> with(new ZstdDecompressor(), stored, out);
                 case "LZ4" -> with(new Lz4Decompressor(), stored, out);
-                case "SNAPPY" -> SnappyDecompressor.getUncompressedLength(stored, 0) == length ? with(new SnappyDecompressor(), stored, out) : -1;
+                case "SNAPPY" -> with(new SnappyDecompressor(), stored, out);
                 case "ZLIB" -> inflate(stored, out);
                 default -> throw Refused.tooNew("codec " + codec);
             };
@@ -31,6 +35,19 @@ final class Codecs {
             throw Refused.damage(codec + ": " + made + " bytes where " + length + " are announced");
         }
         return out;
+    }
+
+    /** What these bytes can become at most, so that a wrong announcement takes no memory. */
+    private static long expandedMax(String codec, byte[] stored) {
+        return switch (codec) {
+            case "ZSTD" -> {
+                long told = stored.length < 5 ? 0 : ZstdDecompressor.getDecompressedSize(stored, 0, stored.length);
+                yield told < 0 ? Integer.MAX_VALUE : told;
+            }
+            case "SNAPPY" -> SnappyDecompressor.getUncompressedLength(stored, 0);
+            case "NONE" -> stored.length;
+            default -> 1032L * stored.length + 64; // LZ4: 255, ZLIB: 1032
+        };
     }
 
     private static int copy(byte[] stored, byte[] out) {
