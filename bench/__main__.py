@@ -11,10 +11,10 @@ from pathlib import Path
 
 from cursorkeeper_clients.stack import Standalone
 
-from bench import delta_bytes, latency, loads, memory, pulsar_codec, throughput
+from bench import delta_bytes, latency, loads, many_cursors, memory, pulsar_codec, throughput
 from bench.rows import show
 
-ALL = ["delta_bytes", "memory", "pulsar_codec", "latency", "throughput", "loads", "footers", "report", "pipeline"]
+ALL = ["delta_bytes", "memory", "pulsar_codec", "latency", "throughput", "loads", "many_cursors", "footers", "report", "pipeline"]
 
 
 def main() -> None:
@@ -37,6 +37,9 @@ def main() -> None:
                 show(asyncio.run(throughput.run(stack)), as_json)
             if "loads" in wanted:
                 show(asyncio.run(loads.run(stack)), as_json)
+    if "many_cursors" in wanted:
+        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=768) as stack:
+            show(asyncio.run(many_cursors.run(stack)), as_json)
     if "footers" in wanted:
         from bench import footers  # needs the extra `spark`
 

@@ -1,0 +1,299 @@
+"""Many cursors on one daemon, each with a little to write: opening them, a message of acks from each of them every second,
+more than the daemon can do, and `kill -9` with all of them open. A source process, a daemon process, and the stack on the same cores.
+
+Whether a daemon is busy or the systems behind it are away are different things: a source is to be paused for the second only. The
+source sends by the clock and waits for nobody, as consumers do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream import Acks, LedgerAcks
+from cursorkeeper_clients.ack_stream.columns import ack_batch, encode_acks, source_message_of
+from cursorkeeper_clients.stack import Standalone
+
+from bench.rows import Row, quantile
+
+ACKS = 100
+ENTRIES = 1_000_000
+LEDGER_ENTRIES = 50_000
+WINDOW = 2_000
+NORMAL_MS = 500.0
+OPEN_MAX_S = 120.0
+DRAIN_MAX_S = 120.0
+
+CASES = (("uniform", 1_000), ("window", 1_000), ("uniform", 3_000))
+LOAD_S = 20.0
+
+
+async def run(stack: Standalone, cases: tuple[tuple[str, int], ...] = CASES, load_s: float = LOAD_S) -> list[Row]:
+    """Each case on a daemon and cursors of its own."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (pattern, cursors) in enumerate(cases):
+            daemon = DaemonProcess(Path(folder), stack.gateway, stack.zookeeper)
+            await daemon.start()
+            try:
+                rows += await _case(daemon, pattern, cursors, number, load_s)
+            finally:
+                await daemon.stop(60)
+    return rows
+
+
+async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, load_s: float) -> list[Row]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.many_cursors", daemon.address, pattern, str(cursors), str(number), str(load_s),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        first = json.loads(await asyncio.wait_for(process.stdout.readline(), 2 * OPEN_MAX_S + load_s + DRAIN_MAX_S))
+        work = await daemon.scrape()
+        await daemon.kill()
+        await daemon.start()
+        process.stdin.write(b"again\n")
+        second = json.loads(await asyncio.wait_for(process.stdout.readline(), 2 * OPEN_MAX_S))
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+    case = f"{cursors} cursors, {pattern}"
+
+    def row(figure: str, value: float, unit: str, aim: str = "", ratio: float | None = None, against: str = "") -> Row:
+        return Row("many_cursors", case, figure, value, unit, ratio, against, aim)
+
+    seen = {key: first[key] for key in ("p50_ms", "p99_ms", "max_ms")}
+    return [
+        row("opened and first acks durable", first["first_s"], "s", "15 s" if cursors > 1_000 else ""),
+        *(row(f"message to durable {key[:-3]}", value, "ms", "500 ms" if key == "p99_ms" else "") for key, value in seen.items()),
+        row("messages durable under load", first["durable_per_s"], "/s", "", first["durable_per_s"] / cursors, "what is sent"),
+        row("longest wait of a cursor", first["worst_cursor_ms"], "ms", "3x", first["unfairness"], "the median cursor's"),
+        row("pauses", first["pauses"], "", "0"),
+        row("until normal after the load", first["normal_s"], "s", "5 s"),
+        row("ledgers left", sum(v for k, v in work.items() if "rolls" in k), ""),
+        row("states into footers", sum(v for k, v in work.items() if "backstop" in k), ""),
+        row("kill -9, all durable again", second["first_s"], "s", "15 s" if cursors > 1_000 else ""),
+    ]
+
+
+class Cursor:
+    """What the source knows of one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.generation = 0
+        self.seq = 0
+        self.waiting: deque[tuple[int, float, bytes]] = deque()
+        """Not durable: seq, when it was to be sent, what."""
+        self.unsent: deque[bytes] = deque()
+        """Those of them that wait for credit."""
+        self.granted = self.spent = 0
+        self.is_open = False
+        self.next_entry = 0
+        self.longest_ms = 0.0
+
+
+class Load:
+    """One stream, all cursors. Times are of the loop's clock."""
+
+    def __init__(self, pattern: str, cursors: int, topic: str) -> None:
+        self.pattern, self.topic = pattern, topic
+        self.cursors = [Cursor(number) for number in range(cursors)]
+        self.rng = np.random.default_rng(11)
+        self.waits: list[tuple[float, float]] = []
+        """When sent, and how long until durable."""
+        self.durable_at: list[float] = []
+        self.pauses = 0
+        self.open = 0
+        self.changed = asyncio.Event()
+        self.out: deque[bytes] = deque()
+        self.wake = asyncio.Event()
+        self.call: Any = None
+        self.now = asyncio.get_running_loop().time
+
+    async def connect(self, address: str) -> None:
+        """A new stream; what was open is open no more."""
+        self.open = 0
+        for cursor in self.cursors:
+            cursor.is_open, cursor.granted, cursor.spent = False, 0, 0
+            cursor.unsent.clear()
+        channel = grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
+        await channel.channel_ready()
+        self.call = channel.stream_stream("/cursorkeeper.acks.v1.AckSink/Publish")()
+        self.out.clear()
+        hello = pb.Hello(name="many", incarnation="1", protocol_versions=[1])
+        self._put(pb.SourceMessage(hello=hello).SerializeToString())
+        self._tasks = [asyncio.ensure_future(self._write(self.call)), asyncio.ensure_future(self._read(self.call))]
+
+    async def _write(self, call: Any) -> None:
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            while self.out:
+                await call.write(self.out.popleft())
+
+    async def _read(self, call: Any) -> None:
+        async for raw in call:
+            self._hear(pb.KeeperMessage.FromString(raw))
+
+    def _put(self, message: bytes) -> None:
+        self.out.append(message)
+        self.wake.set()
+
+    def _hear(self, message: pb.KeeperMessage) -> None:
+        match message.WhichOneof("message"):
+            case "opened":
+                self.cursors[message.opened.handle].generation = message.opened.generation
+            case "credit":
+                cursor = self.cursors[message.credit.handle]
+                cursor.granted = message.credit.granted_bytes
+                if not cursor.is_open and cursor.granted:
+                    self._opened(cursor)
+                self._send_waiting(cursor)
+            case "durable":
+                self._durable(self.cursors[message.durable.handle], message.durable.seq)
+            case "pause":
+                self.pauses += 1
+            case "refused" | "deposed" | "closed":
+                raise SystemExit(f"the daemon said {message}")
+
+    def _opened(self, cursor: Cursor) -> None:
+        cursor.is_open = True
+        self.open += 1
+        self.changed.set()
+        if cursor.waiting:  # of the stream before
+            again = [body for _, _, body in cursor.waiting]
+            cursor.waiting.clear()
+            for body in again:
+                self._send(cursor, body)
+        else:
+            self.send(cursor)
+
+    def _durable(self, cursor: Cursor, seq: int) -> None:
+        now = self.now()
+        while cursor.waiting and cursor.waiting[0][0] <= seq:
+            _, at, _ = cursor.waiting.popleft()
+            self.waits.append((at, now - at))
+            self.durable_at.append(now)
+            cursor.longest_ms = max(cursor.longest_ms, (now - at) * 1e3)
+        self.changed.set()
+
+    def send(self, cursor: Cursor) -> None:
+        """The next message of a cursor."""
+        if self.pattern == "uniform":
+            at = self.rng.integers(0, ENTRIES, ACKS)
+        else:
+            at = cursor.next_entry + self.rng.choice(WINDOW, ACKS, replace=False)
+            cursor.next_entry += ACKS
+        ledgers = []
+        for ledger in np.unique(at // LEDGER_ENTRIES).tolist():
+            entries = at[at // LEDGER_ENTRIES == ledger] % LEDGER_ENTRIES
+            ledgers.append(LedgerAcks(ledger + 1, np.unique(entries).astype(np.uint32)))
+        self._send(cursor, encode_acks(Acks(ledgers)))
+
+    def _send(self, cursor: Cursor, body: bytes) -> None:
+        cursor.seq += 1
+        cursor.waiting.append((cursor.seq, self.now(), body))
+        cursor.unsent.append(ack_batch(cursor.number, cursor.seq, cursor.generation, body))
+        self._send_waiting(cursor)
+
+    def _send_waiting(self, cursor: Cursor) -> None:
+        while cursor.unsent and cursor.spent + len(cursor.unsent[0]) <= cursor.granted:
+            message = cursor.unsent.popleft()
+            cursor.spent += len(message)
+            self._put(source_message_of(message))
+
+    async def open_all(self) -> float:
+        """Every cursor opened, and its first message durable; seconds."""
+        began = self.now()
+        for cursor in self.cursors:
+            cursor.seq = 0
+            opening = pb.OpenCursor(
+                handle=cursor.number, topic=f"{self.topic}-{cursor.number}", subscription="s", create=True, takeover=True
+            )
+            self._put(pb.SourceMessage(open_cursor=opening).SerializeToString())
+        await self.until(lambda: self.open == len(self.cursors) and not any(c.waiting for c in self.cursors), OPEN_MAX_S)
+        return self.now() - began
+
+    async def until(self, condition: Any, limit_s: float) -> None:
+        """Waits for it, or for the limit."""
+        ends = self.now() + limit_s
+        while self.now() < ends and not condition():
+            await asyncio.sleep(0.02)
+
+    async def at_a_rate(self, per_s: float, seconds: float, until: Any = None) -> None:
+        """So many messages a second over all open cursors, one after the other, by the clock."""
+        began, sent, turn = self.now(), 0, 0
+        while self.now() - began < seconds and not (until is not None and until()):
+            due = int((self.now() - began) * per_s)
+            while sent < due:
+                cursor = self.cursors[turn % len(self.cursors)]
+                turn += 1
+                sent += 1
+                if cursor.is_open:
+                    self.send(cursor)
+            await asyncio.sleep(0.005)
+
+
+async def _source(address: str, pattern: str, cursors: int, number: int, load_s: float) -> None:
+    load = Load(pattern, cursors, f"persistent://bench/ns/many-{number}")
+    await load.connect(address)
+    # each cursor sends from the moment it is open; the goal of 3,000 is to be there first
+    opening = asyncio.ensure_future(load.open_all())
+    if cursors > 1_000:
+        await opening
+    load.waits.clear()
+    load.durable_at.clear()
+    for cursor in load.cursors:
+        cursor.longest_ms = 0.0
+    began = load.now()
+    await load.at_a_rate(cursors, load_s)
+    ended = load.now()
+    durable = sum(1 for at in load.durable_at if began <= at <= ended)
+    # a tenth of the load goes on
+    await load.at_a_rate(cursors / 10, 10.0)
+    await load.until(lambda: not any(c.waiting for c in load.cursors), DRAIN_MAX_S)
+    under_load = [(at, wait) for at, wait in load.waits if at <= ended]
+    waits = [wait * 1e3 for _, wait in under_load]
+    late = [at + wait for at, wait in load.waits if wait * 1e3 > NORMAL_MS]
+    longest = [c.longest_ms for c in load.cursors]
+    found = {
+        "first_s": await opening,
+        "p50_ms": quantile(waits, 0.5),
+        "p99_ms": quantile(waits, 0.99),
+        "max_ms": max(waits),
+        "durable_per_s": durable / (ended - began),
+        "worst_cursor_ms": max(longest),
+        "unfairness": max(longest) / quantile(longest, 0.5),
+        "pauses": load.pauses,
+        "normal_s": max(0.0, max(late, default=0.0) - ended),
+    }
+    print(json.dumps(found), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    for task in load._tasks:
+        task.cancel()
+    await load.connect(address)
+    print(json.dumps({"first_s": await load.open_all()}), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address")
+    parser.add_argument("pattern")
+    parser.add_argument("cursors", type=int)
+    parser.add_argument("number", type=int)
+    parser.add_argument("load_s", type=float)
+    given = parser.parse_args()
+    asyncio.run(_source(given.address, given.pattern, given.cursors, given.number, given.load_s))
