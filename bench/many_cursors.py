@@ -74,6 +74,7 @@ async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, 
     def row(figure: str, value: float, unit: str, aim: str = "", ratio: float | None = None, against: str = "") -> Row:
         return Row("many_cursors", case, figure, value, unit, ratio, against, aim)
 
+    named = sum(v for k, v in work.items() if k.startswith("cursorkeeper_rolls"))
     seen = {key: first[key] for key in ("p50_ms", "p99_ms", "max_ms")}
     return [
         row("opened and first acks durable", first["first_s"], "s", "15 s" if cursors > 1_000 else ""),
@@ -82,8 +83,8 @@ async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, 
         row("longest wait of a cursor", first["worst_cursor_ms"], "ms", "3x", first["unfairness"], "the median cursor's"),
         row("pauses", first["pauses"], "", "0"),
         row("until normal after the load", first["normal_s"], "s", "5 s"),
-        row("ledgers left", sum(v for k, v in work.items() if "rolls" in k), ""),
-        row("states into footers", sum(v for k, v in work.items() if "backstop" in k), ""),
+        row("ledgers named", named, "", "1x", named / cursors, "the cursors"),
+        row("states into footers", sum(v for k, v in work.items() if k.startswith("cursorkeeper_inline")), "", "0"),
         row("kill -9, all durable again", second["first_s"], "s", "15 s" if cursors > 1_000 else ""),
     ]
 

@@ -34,7 +34,8 @@ _D, _K = Limits(), KeeperLimits()
 ABOVE_ZERO = (
     "flush_interval_ms", "flush_acks_max", "flush_acks_min", "flush_bytes_max", "retry_min_ms", "retry_max_ms",
     "answer_wait_max_ms",
-    "cursors_max", "footer_poll_s", "credit_bytes", "daemon_credit_bytes",
+    "cursors_max", "footer_poll_s", "credit_bytes", "daemon_credit_bytes", "openings_at_once_max", "ledger_requests_at_once_max",
+    "footer_requests_at_once_max", "inline_states_per_s_max", "closings_at_once_max",
 )  # fmt: skip
 """Settings whose 0 would mean a busy loop, or that nothing is ever taken."""
 FORMATS = (FORMAT_NATIVE, FORMAT_PULSAR)
@@ -165,6 +166,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     detached_cursor_max_ms: int = _K.detached_cursor_max_ms
     footer_poll_s: float = _K.footer_poll_s
     close_timeout_s: float = _K.close_timeout_s
+    openings_at_once_max: int = _K.openings_at_once_max
+    """Requests of cursors that are being opened, to ZooKeeper and BookKeeper, on their way at once; the others wait, the oldest first."""
+    ledger_requests_at_once_max: int = _K.ledger_requests_at_once_max
+    """Of open cursors: ledgers that are being created or ended at once."""
+    footer_requests_at_once_max: int = _K.footer_requests_at_once_max
+    """Of open cursors: footers that are being read or written at once."""
+    inline_states_per_s_max: int = _K.inline_states_per_s_max
+    """States that the daemon writes into footers while BookKeeper is away."""
+    closings_at_once_max: int = _K.closings_at_once_max
+    """Cursors that close at once when the daemon stops."""
     credit_bytes: int = 4 * MIB
     daemon_credit_bytes: int = 256 * MIB
     ack_message_bytes_max: int = 4 * MIB
@@ -237,6 +248,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             detached_cursor_max_ms=self.detached_cursor_max_ms,
             footer_poll_s=self.footer_poll_s,
             close_timeout_s=self.close_timeout_s,
+            openings_at_once_max=self.openings_at_once_max,
+            ledger_requests_at_once_max=self.ledger_requests_at_once_max,
+            footer_requests_at_once_max=self.footer_requests_at_once_max,
+            inline_states_per_s_max=self.inline_states_per_s_max,
+            closings_at_once_max=self.closings_at_once_max,
         )
 
     @property

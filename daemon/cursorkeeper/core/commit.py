@@ -52,6 +52,8 @@ class Outstanding:
     phase: Phase = Phase.SENT
     retry_at_s: float = 0.0
     tries: int = 1
+    sent_at_s: float = 0.0
+    """When it was sent first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,19 @@ class FooterCommit:
         """Content and version from one read: what the next write is derived from."""
         self.committed, self.version = footer, version
 
-    def propose(self, footer: Footer, purpose: Purpose, token: int) -> fx.Effect:
+    def propose(self, footer: Footer, purpose: Purpose, token: int, now: float = 0.0) -> fx.Effect:
         """Send a write, which says the version that it makes. Raises AssertionError if one is outstanding."""
         if self.outstanding is not None:
             raise AssertionError("one compare-and-set at a time")
         footer = footer.written_at(self.version + 1)
-        self.outstanding = Outstanding(footer, self.version, purpose, token)
+        self.outstanding = Outstanding(footer, self.version, purpose, token, sent_at_s=now)
         return fx.WriteFooter(token, footer, self.version)
+
+    def sent(self, now: float) -> None:
+        """The outstanding write has waited for its turn until now."""
+        o = self._need()
+        if o.tries == 1:
+            o.sent_at_s = now
 
     @property
     def retry_at_s(self) -> float | None:

@@ -93,6 +93,14 @@ class DeleteLedgers:
     ledgers: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AskInlineTurn:
+    """Whole states are written into footers at a pace that the daemon's cursors share. Asking changes nothing; a turn that is not
+    needed any more is let go."""
+
+    token: int
+
+
 # ---- to the source
 
 
@@ -213,6 +221,7 @@ Effect = (
     | ReadChain
     | Append
     | DeleteLedgers
+    | AskInlineTurn
     | StreamState
     | ContinueHandle
     | Proved

@@ -136,12 +136,28 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed, or the daemon has room for `room` more appends."""
+    """Time has passed, or the daemon has room for `room` more appends. `no_room_since_s`: it has none, and the oldest of those that
+    take the room was sent then."""
 
     room: int
+    no_room_since_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InlineTurn:
+    """The daemon may write one more state into its footer: it is this cursor's turn."""
+
+    token: int
 
 
 # ---- outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An effect that waited for its turn in the daemon's own queue is sent now. One that did not wait was sent in its step."""
+
+    token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +355,8 @@ Event = (
     | Roll
     | Snapshot
     | Tick
+    | InlineTurn
+    | Sent
     | FooterRead
     | FooterReadFailed
     | FooterUnreadable

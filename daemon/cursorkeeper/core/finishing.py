@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import flushing, intake, opening, rolling, snapshotting, whole_states
+from cursorkeeper.core import evidence, flushing, intake, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.footer import Base, EmptyBase, FooterState, InlineBase, PulsarBase
 from cursorkeeper.core.joining import NOTHING
@@ -84,7 +84,17 @@ def drive(m: CursorMachine, now: float) -> None:
     elif m.paused_for:
         at = backstop_at_s(m)
         if at is not None and now >= at:
-            _propose_backstop(m, now)
+            if m.inline_turn:
+                _propose_backstop(m, now)
+            elif m.inline_token is None:
+                m.inline_token = m.token()
+                m.emit(fx.AskInlineTurn(m.inline_token))
+
+
+def on_inline_turn(m: CursorMachine, event: ev.InlineTurn, now: float) -> None:
+    """Used in this step, or let go: what it was asked for may be over."""
+    if event.token == m.inline_token:
+        m.inline_token, m.inline_turn = None, True
 
 
 # ---- reset
@@ -179,16 +189,16 @@ def _propose_inline(m: CursorMachine, base: Base, kind: FooterState, purpose: Pu
 
 
 def backstop_at_s(m: CursorMachine) -> float | None:
-    """When the inline backstop may be written: acks have waited long enough, and not for ZooKeeper."""
+    """When the inline backstop may be written: acks have waited long enough, what they wait for is away, and it is not ZooKeeper."""
     if m.commit.outstanding is not None or m.inline_refused or whole_states.is_stuck(m):
         return None
     if m.unfit is not None and m.writer.is_usable:
         return None  # BookKeeper is there: the next flush tells whether the state fits now
-    oldest = m.progress.oldest_unconfirmed_s
-    if oldest is None:
+    away = evidence.away_at_s(m)
+    if away is None:
         return None
     after = m.inline_at_s + m.limits.inline_backstop_interval_ms / 1000 if m.inline_at_s is not None else 0.0
-    return max(after, oldest + m.limits.bookkeeper_away_ms / 1000)
+    return max(after, away)
 
 
 def _propose_backstop(m: CursorMachine, now: float) -> None:
@@ -282,4 +292,4 @@ def committed(m: CursorMachine, done: Committed, now: float) -> None:
             raise AssertionError(f"{done.purpose} is decided elsewhere")
 
 
-HANDLERS: dict[type, Any] = {ev.Close: on_close, ev.Delete: on_delete}
+HANDLERS: dict[type, Any] = {ev.Close: on_close, ev.Delete: on_delete, ev.InlineTurn: on_inline_turn}

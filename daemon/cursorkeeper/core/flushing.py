@@ -67,7 +67,7 @@ def append(m: CursorMachine, body: RecordBody | RawEntry, record: int | None = N
     ledger.next_entry += 1
     m.sequence += 1
     acks = sum(map(len, body.acks.values())) + len(body.partials) if isinstance(body, Delta) else 0
-    ledger.in_flight.append(Sent(entry, record, acks))
+    ledger.in_flight.append(Sent(entry, record, acks, m.now))
     record_or_raw = body if isinstance(body, RawEntry) else Record(m.name.record_hash, m.epoch, m.generation, m.sequence, body)
     m.emit(fx.Append(ledger.ledger, entry, record_or_raw))
     m.room -= 1

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, fields, replace
 
-from cursorkeeper.core import answers, finishing, flushing, footer_answers, intake, opening, rolling, snapshotting, whole_states
+from cursorkeeper.core import answers, evidence, finishing, flushing, footer_answers, intake, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch
@@ -154,12 +154,21 @@ class CursorMachine:
         self.metadata_bytes = 0
         """Size of the encoded state as of the last flush (PIP-299's cursorMetadataSizeInMemoryBytes)."""
         self.inline_at_s: float | None = None
+        self.inline_token: int | None = None
+        """A turn to write the state into the footer was asked for."""
+        self.inline_turn = False
+        """It has come."""
         self.inline_refused = False
         self.covered = finishing.Covered()
         self.check_token = 0
         self.look_again = False
         """The footer may have changed since it was read last."""
         self.checked_synced = False
+
+        self.held: set[int] = set()
+        """Tokens of effects that wait in the daemon's own queues: see `hold`."""
+        self.no_room_since_s: float | None = None
+        """Since when the daemon's window is full of appends that nobody answers."""
 
         self.now = 0.0
         self.room = 0
@@ -172,13 +181,16 @@ class CursorMachine:
         """What must be done because of this event, in order. `now`: seconds of any monotonic clock."""
         self._out = []
         self.now = now
-        self.room = event.room if isinstance(event, ev.Tick) else 0
+        self.room = 0
+        if isinstance(event, ev.Tick):
+            self.room, self.no_room_since_s = event.room, event.no_room_since_s
         if is_handled(self.state, event):
             HANDLERS[type(event)](self, event, now)
         else:
             self.counters.late_events += 1
             self._late(event)
         self._drive(now)
+        self.inline_turn = False
         return self._out
 
     def _late(self, event: ev.Event) -> None:
@@ -206,7 +218,8 @@ class CursorMachine:
         """Acks that wait too long, or a state that may not be written, pause the source; the state says so."""
         if self.state not in LIVE:
             return
-        away_at = self._away_at_s()
+        # once said it holds until acks are durable again: an answer alone does not make them so
+        away_at = evidence.waited_at_s(self) if self.paused_for == "away" else evidence.away_at_s(self)
         stuck_for = "limit" if self.unfit is not None else "away" if away_at is not None and now >= away_at else ""
         if not stuck_for:
             self.paused_for = ""
@@ -223,11 +236,6 @@ class CursorMachine:
             else:
                 self._tell_paused(self.writer.trouble or self.waiting_for or "acks are not durable yet")
 
-    def _away_at_s(self) -> float | None:
-        """When the oldest unconfirmed message will have waited too long."""
-        oldest = self.progress.oldest_unconfirmed_s
-        return None if oldest is None else max(oldest, self.fits_since_s) + whole_states.patience_s(self)
-
     def _tell_paused(self, reason: str) -> None:
         told, self.pause_reason = self.pause_reason, reason
         if reason:
@@ -242,24 +250,41 @@ class CursorMachine:
 
     @property
     def wake_at_s(self) -> float | None:
-        """When the machine wants a Tick at the latest; None: nothing to wait for."""
+        """When the machine wants a Tick at the latest, given room; None: nothing to wait for."""
+        at, append_at = self.timer_at_s, self.append_at_s
+        return append_at if at is None else at if append_at is None else min(at, append_at)
+
+    @property
+    def timer_at_s(self) -> float | None:
+        """When it wants a Tick, with or without room for appends."""
         times = [self.commit.retry_at_s, self.writer.retry_at_s, answers.wake_at_s(self)]
         if self.state in OPENING:
             times.append(opening.wake_at_s(self))
         if self.state in OWNING:
-            times.append(flushing.wake_at_s(self))
             times.append(snapshotting.start_at_s(self))
             times.append(finishing.reopen_at_s(self))
             if self.progress.oldest_unconfirmed_s is not None and self.state in LIVE:
-                times.append(finishing.backstop_at_s(self) if self.paused_for else self._away_at_s())
+                times.append(self._backstop_at_s() if self.paused_for else evidence.away_at_s(self))
         known = [t for t in times if t is not None]
         return min(known) if known else None
+
+    def _backstop_at_s(self) -> float | None:
+        return finishing.backstop_at_s(self) if self.inline_token is None else None
+
+    @property
+    def append_at_s(self) -> float | None:
+        """When it wants a Tick with room for an append; None: nothing is to be appended."""
+        return flushing.wake_at_s(self) if self.state in OWNING else None
 
     # ---- shared by the themes
 
     def emit(self, effect: fx.Effect) -> None:
         """One more thing to do."""
         self._out.append(effect)
+
+    def hold(self, token: int) -> None:
+        """An effect of the last step waits for its turn in the daemon's own queue; `ev.Sent` tells when it is sent."""
+        self.held.add(token)
 
     def emit_all(self, effects: list[fx.Effect]) -> None:
         """Several more, in order."""
@@ -374,7 +399,7 @@ class CursorMachine:
     def propose(self, footer: Footer, purpose: Purpose) -> None:
         """Send a footer write."""
         answers.write_sent(self, purpose)
-        self.emit(self.commit.propose(footer, purpose, self.token()))
+        self.emit(self.commit.propose(footer, purpose, self.token(), self.now))
 
     def end_ledger(self, ledger: int, last_entry: int) -> None:
         """What recovery or close answered goes into the next footer."""
@@ -410,6 +435,15 @@ class CursorMachine:
         return self.state in ENDED or (self.state is State.CLOSED and self._tokens > 0)
 
 
+def on_sent(m: CursorMachine, event: ev.Sent, now: float) -> None:
+    """From now on its answer may be missed."""
+    m.held.discard(event.token)
+    if event.token == m.writer.token:
+        m.writer.asked_at_s = now
+    if m.commit.is_waiting_for(event.token):
+        m.commit.sent(now)
+
+
 HANDLERS = {
     **answers.HANDLERS,
     **opening.HANDLERS,
@@ -420,4 +454,5 @@ HANDLERS = {
     **snapshotting.HANDLERS,
     **finishing.HANDLERS,
     ev.Tick: lambda _m, _e, _now: None,
+    ev.Sent: on_sent,
 }

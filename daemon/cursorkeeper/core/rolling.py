@@ -83,7 +83,7 @@ def _needs_ledger(m: CursorMachine) -> bool:
 
 def _create(m: CursorMachine) -> None:
     w = m.writer
-    w.phase, w.token = WriterPhase.CREATING, m.token()
+    w.phase, w.token, w.asked_at_s = WriterPhase.CREATING, m.token(), m.now
     if m.state_writer is None:
         m.emit(fx.CreateLedger(w.token, m.epoch, m.generation))
     else:
@@ -96,7 +96,7 @@ def on_created(m: CursorMachine, event: ev.LedgerCreated, now: float) -> None:
     if w.phase is not WriterPhase.CREATING or event.token != w.token:
         m.emit(fx.DeleteLedgers((event.ledger,)))  # ours, never sent in any footer write
         return
-    w.phase, w.trouble = WriterPhase.OPEN, ""
+    w.phase, w.trouble, w.failed_at_s = WriterPhase.OPEN, "", None
     w.current = OpenLedger(event.ledger, now)
     m.waiting_for = ""
     if m.state_writer is None:
@@ -115,6 +115,7 @@ def on_create_failed(m: CursorMachine, event: ev.LedgerCreateFailed, now: float)
 
 def _back_off(m: CursorMachine, now: float) -> None:
     w = m.writer
+    w.failed_at_s = now if w.failed_at_s is None else w.failed_at_s
     w.retry_at_s = now + min(m.limits.retry_max_ms, m.limits.retry_min_ms * 2 ** min(w.tries, 16)) / 1000
     w.tries += 1
 
@@ -175,7 +176,7 @@ def _drained(m: CursorMachine) -> None:
     if not w.current.named and w.current.first_acked:
         _name(m, w.current)
         return
-    w.phase, w.token = WriterPhase.ENDING, m.token()
+    w.phase, w.token, w.asked_at_s = WriterPhase.ENDING, m.token(), m.now
     m.emit(fx.CloseLedger(w.token, w.current.ledger))
 
 
@@ -186,6 +187,7 @@ def fail(m: CursorMachine, reason: str) -> None:
         return
     assert w.current is not None
     w.phase, w.trouble, w.retry_at_s = WriterPhase.FAILED, f"BookKeeper: ledger {w.current.ledger}: {reason}", None
+    w.failed_at_s = m.now if w.failed_at_s is None else w.failed_at_s
     m.emit(fx.Report("ledger failed", {"ledger": w.current.ledger, "reason": reason}))
     snapshotting.abort(m)
 
@@ -198,7 +200,7 @@ def check_failed(m: CursorMachine, reason: str, now: float) -> None:
 
 
 def _check(m: CursorMachine) -> None:
-    m.writer.phase, m.writer.token = WriterPhase.CHECKING, m.token()
+    m.writer.phase, m.writer.token, m.writer.asked_at_s = WriterPhase.CHECKING, m.token(), m.now
     m.emit(fx.ReadFooter(m.writer.token, sync=m.writer.missing))
 
 
@@ -225,7 +227,7 @@ def lost_under_its_owner(m: CursorMachine) -> None:
 def _recover(m: CursorMachine) -> None:
     w = m.writer
     assert w.current is not None
-    w.phase, w.retry_at_s, w.token = WriterPhase.ENDING, None, m.token()
+    w.phase, w.retry_at_s, w.token, w.asked_at_s = WriterPhase.ENDING, None, m.token(), m.now
     m.emit(fx.FenceLedger(w.token, w.current.ledger))
 
 

@@ -88,6 +88,8 @@ HANDLED: dict[type, frozenset[State]] = {
     ev.Roll: LIVE,
     ev.Snapshot: LIVE,
     ev.Tick: ANY,
+    ev.Sent: ANY,
+    ev.InlineTurn: ANY,
     ev.FooterRead: OPENING | OWNING,
     ev.FooterReadFailed: OPENING | OWNING,
     ev.FooterUnreadable: OPENING | OWNING,

@@ -51,6 +51,8 @@ class Sent:
     entry: int
     record: int | None
     acks: int = 0
+    at_s: float = 0.0
+    """When."""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,11 @@ class LedgerWriter:
     phase: WriterPhase = WriterPhase.IDLE
     current: OpenLedger | None = None
     token: int = 0
+    """Of what is asked: a ledger, the footer, an end."""
+    asked_at_s: float = 0.0
+    """When it was sent."""
+    failed_at_s: float | None = None
+    """Since when nothing but failures came; a ledger that was created ends it."""
     retry_at_s: float | None = None
     tries: int = 0
     """Failures in a row, over ledgers; a ledger that acknowledges a record ends the row."""

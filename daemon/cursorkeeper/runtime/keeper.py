@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import threading
 from collections import deque
@@ -27,10 +28,12 @@ from cursorkeeper.core.opening import STOPPING, STOPPING_REMEDY
 from cursorkeeper.core.table import LIVE, OPENING, State
 from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.runtime.admission import Lane, Pace
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
-from cursorkeeper.runtime.runner import CursorRunner, Held, Proof, Services, Telemetry, Unknown
+from cursorkeeper.runtime.patience import PatientClock
+from cursorkeeper.runtime.runner import CursorRunner, Held, Lanes, Proof, Services, Telemetry, Unknown
 from cursorkeeper.runtime.timers import Timers
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
@@ -40,6 +43,12 @@ DELETES_WAIT_MAX_S = 2.0
 """How long a close waits for deletions of dropped ledgers; what is left then is garbage collection's."""
 ROOM_MIN = 2
 """A turn may take two places: a segment goes with the delta in front of it."""
+ROOM_LOOKS = 8
+"""So often in `bookkeeper_away_ms` a full window is looked at."""
+TURNS_MAX = 32
+"""Cursors that get their turn before the loop looks at everything else."""
+POLL_GAP_S, POLL_GAPS_MIN = 0.1, 16
+"""The slow poll looks at some cursors so often: between every so many seconds and so many times in its period."""
 
 
 @dataclass(slots=True)
@@ -60,6 +69,16 @@ class KeeperLimits:
     detached_cursor_max_ms: int = 60_000
     footer_poll_s: float = 60.0
     close_timeout_s: float = 20.0
+    openings_at_once_max: int = 64
+    """Reads, claims, recoveries and chain reads of cursors that are being opened; the others wait, the oldest first."""
+    ledger_requests_at_once_max: int = 64
+    """Ledgers of open cursors that are created or ended at the same time; and, counted apart, deleted."""
+    footer_requests_at_once_max: int = 128
+    """Footers of open cursors that are read or written at the same time."""
+    inline_states_per_s_max: int = 50
+    """States written into footers because BookKeeper is away."""
+    closings_at_once_max: int = 256
+    """Cursors that close at the same time when the daemon stops."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -96,14 +115,22 @@ class Keeper:
         self.state_writer = state_writer
         encoding = encode or EncodeSettings(max_entry_bytes=limits.max_entry_bytes)
         self.footers = FooterStore(zookeeper, encoding, root=root)
-        loop = asyncio.get_running_loop()
+        self._clock = PatientClock()
+        self._lanes = Lanes(
+            Lane(keeper_limits.openings_at_once_max),
+            Lane(keeper_limits.ledger_requests_at_once_max),
+            Lane(keeper_limits.footer_requests_at_once_max),
+            Lane(keeper_limits.ledger_requests_at_once_max),
+            Pace(keeper_limits.inline_states_per_s_max),
+        )
         self._services = Services(
             ledgers,
             self.footers,
             policy,
             encoding,
             telemetry,
-            loop.time,
+            self._clock,
+            self._lanes,
             self._spawn,
             self._append_sent,
             self._append_answered,
@@ -113,16 +140,23 @@ class Keeper:
         self.policy = policy
         self.cursors: dict[CursorName, CursorRunner] = {}
         self._counted, self._counting = Counters(), threading.Lock()
-        self._timers: Timers[CursorRunner] = Timers(self._due)
-        self._ready: deque[CursorRunner] = deque()
-        self._is_ready: set[CursorRunner] = set()
+        self._timers: Timers[CursorRunner] = Timers(self._make_ready)
+        self._ready: dict[CursorRunner, None] = {}
+        """Their time has come, with or without room; in that order."""
+        self._wanting: dict[CursorRunner, None] = {}
+        """They have something to append and wait for room; in that order."""
         self._running = False
-        self._room = keeper_limits.appends_in_flight_max
+        self._sent: dict[int, float] = {}
+        """Every append that is not answered, by its place, and when it was sent; in that order."""
+        self._places = 0
+        self._no_room: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they were begun, so that a run can be repeated."""
         self._attachments = 0
         self._waiting_to_open: dict[int, Waiting] = {}
         self._poll: asyncio.Task[None] | None = None
+        self._polling: deque[CursorRunner] = deque()
+        """The slow poll's next one first; those that have ended are dropped when it comes to them."""
         self.draining = False
         self.failures: list[BaseException] = []
 
@@ -134,47 +168,49 @@ class Keeper:
 
     async def close(self, timeout_s: float | None = None) -> list[CursorName]:
         """Close every cursor: last flush, footer, end. One that is being claimed is closed when it is open; a claim that was not
-        sent is not begun. Returns those that did not make it in time: what they had confirmed is durable all the same."""
+        sent is not begun. So many at once that those who began also end: what the time allows is closed. Returns those that did
+        not make it: what they had confirmed is durable all the same."""
         self.draining = True
         limit = self.keeper_limits.close_timeout_s if timeout_s is None else timeout_s
-        for runner in list(self.cursors.values()):
-            runner.dispatch(ev.Close())
-        try:
-            async with asyncio.timeout(limit):
-                await self._wait_all_closed()
-        except TimeoutError:
-            pass
+        ends = asyncio.get_running_loop().time() + limit
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(ends):
+                await self._close_all()
         left = [r.name for r in self.cursors.values() if not r.is_ended]
         if not left:
-            await self.wait_tasks(DELETES_WAIT_MAX_S)
+            await self.wait_tasks(min(DELETES_WAIT_MAX_S, ends - asyncio.get_running_loop().time()))
         self.abandon()
         return left
 
-    async def _wait_all_closed(self) -> None:
-        waiting = [r for r in self.cursors.values() if not r.is_ended]
-        left = len(waiting)
-        done = asyncio.Event()
-
-        def one(_runner: CursorRunner) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                done.set()
-
-        for runner in waiting:
-            runner.on_ended.append(one)
-        if waiting:
-            await done.wait()
+    async def _close_all(self) -> None:
+        """Those with acks that are not durable go first: of the others nothing would be lost."""
+        places = asyncio.Semaphore(self.keeper_limits.closings_at_once_max)
+        runners = [r for r in self.cursors.values() if not r.is_ended]
+        for runner in sorted(runners, key=lambda r: r.machine.state not in OPENING and r.machine.progress.is_clear):
+            await places.acquire()
+            if runner.is_ended:
+                places.release()
+                continue
+            runner.on_ended.append(lambda _r: places.release())
+            runner.dispatch(ev.Close())
+            await asyncio.sleep(0)
+        for _ in range(self.keeper_limits.closings_at_once_max):
+            await places.acquire()
 
     async def wait_tasks(self, limit_s: float) -> None:
         """Until what runners do beside the protocol (deleting dropped ledgers) is done, at most so long."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=limit_s)
+        ends = asyncio.get_running_loop().time() + limit_s
+        while self._tasks and (left_s := ends - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left_s)
 
     def abandon(self) -> None:
         """Stop at once, as a crash would: nothing is written any more."""
         self.draining = True
         self._timers.close()
+        self._lanes.close()
+        self._clock.close()
+        if self._no_room is not None:
+            self._no_room.cancel()
         if self._poll is not None:
             self._poll.cancel()
         for runner in self.cursors.values():
@@ -184,6 +220,7 @@ class Keeper:
         for runner in list(self.cursors.values()):
             self._forget(runner)
         self._ready.clear()
+        self._wanting.clear()
 
     # ---- cursors
 
@@ -313,10 +350,11 @@ class Keeper:
         self._claims += 1
         writer = f"{self.own}{self._claims:x}"
         machine = CursorMachine(name, self.limits, writer, jitter=self.rng.uniform(-0.1, 0.1), state_writer=self.state_writer)
-        runner = CursorRunner(machine, self._services, self._changed)
+        runner = CursorRunner(machine, self._services, self._changed, self._claims)
         if name in self.cursors:
             self._forget(self.cursors[name])
         self.cursors[name] = runner
+        self._polling.append(runner)
         return runner
 
     def _forget(self, runner: CursorRunner) -> None:
@@ -355,61 +393,99 @@ class Keeper:
             self._timers.set(runner, None)
             self._forget(runner)
             return
-        at = runner.machine.wake_at_s
-        if runner.detached_at is not None and runner.machine.state in LIVE:
+        machine, now = runner.machine, self._clock()
+        at, append_at = machine.timer_at_s, machine.append_at_s
+        if runner.detached_at is not None and machine.state in LIVE:
             limit = runner.detached_at + self.keeper_limits.detached_cursor_max_ms / 1000
             at = limit if at is None else min(at, limit)
-        if at is not None and at <= self._services.clock():
+        if append_at is not None:
+            if append_at <= now:
+                self._wanting.setdefault(runner)
+                self._schedule()
+            else:
+                at = append_at if at is None else min(at, append_at)
+        if at is not None and at <= now:
             self._timers.set(runner, None)
             self._make_ready(runner)
         else:
-            self._timers.set(runner, at)
-
-    def _due(self, runner: CursorRunner) -> None:
-        self._make_ready(runner)
+            self._timers.set(runner, None if at is None else self._clock.loop_time(at))
 
     def _make_ready(self, runner: CursorRunner) -> None:
-        if runner not in self._is_ready:
-            self._is_ready.add(runner)
-            self._ready.append(runner)
-            self._schedule()
+        self._ready.setdefault(runner)
+        self._schedule()
 
     def _schedule(self) -> None:
-        if not self._running and self._ready and self._room >= ROOM_MIN:
+        if not self._running and (self._ready or (self._wanting and self._room >= ROOM_MIN)):
             self._running = True
             asyncio.get_running_loop().call_soon(self._run_ready)
 
     def _run_ready(self) -> None:
+        """A slice of those whose time has come, then of those who want room, as far as there is room. Time is everybody's: only
+        appends queue."""
         self._running = False
-        for _ in range(len(self._ready)):
-            if not self._ready or self._room < ROOM_MIN:
+        for runner in list(itertools.islice(self._ready, TURNS_MAX)):
+            self._ready.pop(runner, None)
+            self._turn(runner, self._room if self._room >= ROOM_MIN and not self._wanting else 0)
+        for runner in list(itertools.islice(self._wanting, TURNS_MAX)):
+            if self._room < ROOM_MIN:
+                self._watch_room()
                 break
-            runner = self._ready.popleft()
-            self._is_ready.discard(runner)
-            if not runner.is_ended and self.cursors.get(runner.name) is runner:
-                self._turn(runner)
+            self._wanting.pop(runner, None)
+            self._turn(runner, self._room)
         self._schedule()
 
-    def _turn(self, runner: CursorRunner) -> None:
-        now = self._services.clock()
+    def _turn(self, runner: CursorRunner, room: int) -> None:
+        if runner.is_ended or self.cursors.get(runner.name) is not runner:
+            return
         over = self.keeper_limits.detached_cursor_max_ms / 1000
-        if runner.detached_at is not None and runner.machine.state in LIVE and now >= runner.detached_at + over:
+        if runner.detached_at is not None and runner.machine.state in LIVE and self._clock() >= runner.detached_at + over:
             runner.detached_at = None
             runner.dispatch(ev.Close())
             return
-        runner.dispatch(ev.Tick(self._room))
+        runner.dispatch(ev.Tick(room, None if self._room >= ROOM_MIN else self._oldest_sent_s))
 
-    def _append_answered(self) -> None:
-        self._room += 1
+    @property
+    def _oldest_sent_s(self) -> float | None:
+        return next(iter(self._sent.values()), None)
+
+    def _watch_room(self) -> None:
+        """Those who wait for room are told when what takes it is not answered: it keeps their acks from being durable, too."""
+        oldest = self._oldest_sent_s
+        if self._no_room is None and oldest is not None:
+            away_s = self.limits.bookkeeper_away_ms / 1000
+            at = max(self._clock.loop_time(oldest + away_s), asyncio.get_running_loop().time() + away_s / ROOM_LOOKS)
+            self._no_room = asyncio.get_running_loop().call_at(at, self._look_for_room)
+
+    def _look_for_room(self) -> None:
+        self._no_room = None
+        oldest = self._oldest_sent_s
+        if self._room >= ROOM_MIN or oldest is None or not self._wanting:
+            return
+        if self._clock() >= oldest + self.limits.bookkeeper_away_ms / 1000:
+            for runner in self._wanting:
+                if runner.machine.no_room_since_s is None:
+                    self._make_ready(runner)
+        self._watch_room()
+
+    @property
+    def _room(self) -> int:
+        return self.keeper_limits.appends_in_flight_max - len(self._sent)
+
+    def _append_answered(self, place: int) -> None:
+        del self._sent[place]
+        self._clock.rest()
         self._schedule()
 
-    def _append_sent(self) -> None:
-        self._room -= 1
+    def _append_sent(self) -> int:
+        self._places += 1
+        self._sent[self._places] = self._clock()
+        self._clock.watch()
+        return self._places
 
     @property
     def appends_in_flight(self) -> int:
         """Over all cursors."""
-        return self.keeper_limits.appends_in_flight_max - self._room
+        return len(self._sent)
 
     @property
     def flush_interval_ms(self) -> int:
@@ -419,7 +495,7 @@ class Keeper:
     @property
     def oldest_unconfirmed_s(self) -> float:
         """For how long the oldest accepted message of all cursors has waited to be durable; 0: none waits."""
-        now, waits = self._services.clock(), [0.0]
+        now, waits = self._clock(), [0.0]
         for runner in list(self.cursors.values()):
             with contextlib.suppress(IndexError):  # the metrics' thread asks while the loop confirms
                 at = runner.machine.progress.oldest_unconfirmed_s
@@ -443,13 +519,24 @@ class Keeper:
     # ---- the slow poll
 
     async def _poll_footers(self) -> None:
-        """Watches can be lost; an idle deposed owner must learn it. Also rolls back to the full ensemble."""
+        """Watches can be lost; an idle deposed owner must learn it. Every cursor once in a period, and spread over it: 10,000 reads
+        at once would hold up everybody's acks. Also rolls back to the full ensemble."""
+        loop, period_s = asyncio.get_running_loop(), self.keeper_limits.footer_poll_s
+        due, unshrink_at = 0.0, loop.time() + period_s
         while True:
-            await asyncio.sleep(self.keeper_limits.footer_poll_s)
-            for runner in list(self.cursors.values()):
-                runner.dispatch(ev.FooterChanged())
-            if any(r.shrunk_ledger for r in self.cursors.values()):
-                await self._unshrink()
+            gap_s = min(max(period_s / max(1, len(self.cursors)), POLL_GAP_S), period_s / POLL_GAPS_MIN)
+            await asyncio.sleep(gap_s)
+            due = min(due + len(self.cursors) * gap_s / period_s, len(self.cursors))
+            while due > 0.999 and self._polling:
+                runner = self._polling.popleft()
+                if self.cursors.get(runner.name) is runner:
+                    self._polling.append(runner)
+                    due -= 1
+                    runner.dispatch(ev.FooterChanged())
+            if loop.time() >= unshrink_at:
+                unshrink_at = loop.time() + period_s
+                if any(r.shrunk_ledger for r in self.cursors.values()):
+                    await self._unshrink()
 
     async def _unshrink(self) -> None:
         try:

@@ -16,15 +16,17 @@ from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.table import LIVE, State
+from cursorkeeper.core.table import LIVE, OPENING, State
 from cursorkeeper.core.values import Delta, OpenRecord, RawEntry, Segment, SnapshotEnd
 from cursorkeeper.format import record
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import ledgers as ledger_calls
+from cursorkeeper.runtime.admission import Age, Lane, Pace
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
+from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.zookeeper import errors as zk
@@ -92,6 +94,25 @@ Proof = Held | Unknown | Gone
 
 
 @dataclass(frozen=True, slots=True)
+class Lanes:
+    """What the cursors of a daemon take turns for."""
+
+    openings: Lane
+    """Whatever an opening asks: reads, claims, recoveries, chains."""
+    ledgers: Lane
+    """Creating and ending ledgers of cursors that are open."""
+    footers: Lane
+    """Reads and writes of footers of cursors that are open."""
+    deletions: Lane
+    inline_states: Pace
+
+    def close(self) -> None:
+        """Nobody's turn comes any more."""
+        for lane in (self.openings, self.ledgers, self.footers, self.deletions, self.inline_states):
+            lane.close()
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """What runners share."""
 
@@ -100,11 +121,12 @@ class Services:
     policy: LedgerPolicy
     encode: EncodeSettings
     telemetry: Telemetry
-    clock: Callable[[], float]
+    clock: PatientClock
+    lanes: Lanes
     spawn: Callable[[Coroutine[Any, Any, None]], None]
-    sent: Callable[[], None]
-    """An append takes a place of the daemon's window."""
-    appended: Callable[[], None]
+    sent: Callable[[], int]
+    """An append takes a place of the daemon's window: which one."""
+    appended: Callable[[int], None]
     """An append was answered: the place is free again."""
     failed: Callable[[CursorRunner, BaseException], None]
     """A bug: this cursor cannot go on."""
@@ -113,17 +135,19 @@ class Services:
 
 
 class CursorRunner:
-    """See the module. `changed(runner)` is called after every step: the hub sets its timer or lets it tick."""
+    """See the module. `changed(runner)` is called after every step: the hub sets its timer or lets it tick. `number`: in the order in which
+    a daemon began with its cursors."""
 
-    def __init__(self, machine: CursorMachine, services: Services, changed: Callable[[CursorRunner], None]) -> None:
-        self.machine, self._services, self._changed = machine, services, changed
+    def __init__(self, machine: CursorMachine, services: Services, changed: Callable[[CursorRunner], None], number: int) -> None:
+        self.machine, self._services, self._changed, self._number = machine, services, changed, number
         self.listeners: dict[int, Listener] = {}
         self.handle: int | None = None
         """The attachment that is live or waits for the state."""
         self.request = ev.Open()
         """What that attachment asked for."""
         self.detached_at: float | None = services.clock()
-        self._recovering_since: float | None = services.clock()
+        self._since_s = services.clock()
+        self._recovering_since: float | None = asyncio.get_running_loop().time()
         self.shrunk_ledger = False
         self.waiting_for = ""
         self.on_ended: list[Callable[[CursorRunner], None]] = []
@@ -177,7 +201,7 @@ class CursorRunner:
             self._services.failed(self, e)
             return
         if self._recovering_since is not None and self.machine.state in LIVE:
-            self._services.telemetry.recovered(self._services.clock() - self._recovering_since)
+            self._services.telemetry.recovered(asyncio.get_running_loop().time() - self._recovering_since)
             self._recovering_since = None
         self._changed(self)
 
@@ -190,22 +214,26 @@ class CursorRunner:
                 if listener is not None:
                     listener.on_confirm(effect)
             case fx.WriteFooter():
-                self._spawn(self._services.footers.write, self.name, effect.token, effect.footer, effect.expected_version)
+                write = self._services.footers.write
+                self._admit(self._lanes.footers, effect.token, write, self.name, effect.token, effect.footer, effect.expected_version)
             case fx.ReadFooter():
-                self._spawn(self._services.footers.read, self.name, effect.token, sync=effect.sync, watch=self._footer_changed)
+                read = self._services.footers.read
+                self._admit(self._lanes.footers, effect.token, read, self.name, effect.token, sync=effect.sync, watch=self._footer_changed)
             case fx.CheckFooter():
                 self._spawn(self._services.footers.check, self.name, effect.token, effect.version)
             case fx.CreateLedger():
-                self._spawn(self._create, effect)
+                self._admit(self._lanes.ledgers, effect.token, self._create, effect)
             case fx.FenceLedger():
-                self._spawn(self._end, effect.token, effect.ledger, fence=True)
+                self._admit(self._lanes.ledgers, effect.token, self._end, effect.token, effect.ledger, fence=True)
             case fx.CloseLedger():
-                self._spawn(self._end, effect.token, effect.ledger, fence=False)
+                self._admit(self._lanes.ledgers, effect.token, self._end, effect.token, effect.ledger, fence=False)
             case fx.ReadChain():
-                self._spawn(self._read_chain, effect)
+                self._admit(self._lanes.openings, effect.token, self._read_chain, effect)
             case fx.DeleteLedgers():
                 for ledger in effect.ledgers:
-                    self._services.spawn(self._delete(ledger))
+                    self._delete_in_turn(ledger)
+            case fx.AskInlineTurn():
+                self._lanes.inline_states.ask(self._age, lambda: self.dispatch(ev.InlineTurn(effect.token)))
             case _:
                 self._tell(effect)
 
@@ -307,56 +335,112 @@ class CursorRunner:
 
     # ---- doing
 
-    def _spawn(self, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs) -> None:
-        async def run() -> None:
+    @property
+    def _lanes(self) -> Lanes:
+        return self._services.lanes
+
+    @property
+    def _age(self) -> Age:
+        """In a queue. What an opening asks next is as old as the opening: the first ones get through before others begin."""
+        since = self._since_s if self.machine.state in OPENING else self.machine.progress.oldest_unconfirmed_s
+        return (self._services.clock() if since is None else since), self._number
+
+    def _admit(self, lane: Lane, token: int, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Does it when it is its turn; while it waits, the machine knows that it is not sent. An opening has its own lane."""
+        if self.machine.state in OPENING:
+            lane = self._lanes.openings
+        waited = False
+
+        def begin(place: int) -> bool:
+            if self._stopped or self.is_ended:
+                return False
+            self._services.clock.watch()
+            self._services.spawn(run(place))
+            if waited:
+                self.dispatch(ev.Sent(token))
+            return True
+
+        async def run(place: int) -> None:
             try:
                 outcome = await work(*args, **kwargs)
+                self.dispatch(outcome)
             except Exception as e:  # a bug: without an outcome the machine would wait for ever
                 self._services.failed(self, e)
-                return
-            self.dispatch(outcome)
+            finally:
+                self._services.clock.rest()
+                lane.leave(place)
+
+        if not lane.enter(self._age, begin):
+            waited = True
+            self.machine.hold(token)
+
+    def _spawn(self, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """At once: for what is put together with that of other cursors anyway."""
+
+        async def run() -> None:
+            try:
+                self.dispatch(await work(*args, **kwargs))
+            except Exception as e:
+                self._services.failed(self, e)
 
         self._services.spawn(run())
 
+    def _delete_in_turn(self, ledger: int) -> None:
+        lane = self._lanes.deletions
+
+        async def run(place: int) -> None:
+            try:
+                await self._delete(ledger)
+            finally:
+                lane.leave(place)
+
+        def begin(place: int) -> bool:
+            if not self._stopped:
+                self._services.spawn(run(place))
+            return not self._stopped
+
+        lane.enter((self._services.clock(), self._number), begin)
+
     def _append(self, effect: fx.Append) -> None:
-        started = self._services.clock()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         crc = 0
         if isinstance(effect.record, RawEntry):
             data, kind = effect.record.payload, KINDS[RawEntry]
         else:
             data, kind = record.encode(effect.record, self._services.encode), KINDS[type(effect.record.body)]
             crc = int.from_bytes(data[record.CRC_AT : record.CRC_AT + 4], "little")
-        self._services.sent()
+        place = self._services.sent()
         size = len(data)
         try:
             future = self._services.ledgers.append(effect.ledger, effect.entry, data)
         except bk.GatewayError as e:
             reason = str(e)
-            asyncio.get_running_loop().call_soon(self._append_failed, effect, reason)
+            loop.call_soon(self._append_failed, effect, reason, place)
             return
         except BaseException:
-            self._services.appended()
+            self._services.appended(place)
             raise
 
         def done(answer: asyncio.Future[None]) -> None:
-            self._services.appended()
+            self._services.appended(place)
             if answer.cancelled():
-                self._append_failed(effect, "cancelled", counted=True)
+                self._append_failed(effect, "cancelled")
                 return
             error = answer.exception()
             if error is None:
-                self._services.telemetry.flushed(kind, size, self._services.clock() - started)
+                self._services.telemetry.flushed(kind, size, loop.time() - started)
                 self.dispatch(ev.Appended(effect.ledger, effect.entry, size, crc))
             elif isinstance(error, bk.GatewayError):
-                self._append_failed(effect, str(error), counted=True)
+                self._append_failed(effect, str(error))
             else:
                 self._services.failed(self, error)
 
         future.add_done_callback(done)
 
-    def _append_failed(self, effect: fx.Append, reason: str, *, counted: bool = False) -> None:
-        if not counted:
-            self._services.appended()
+    def _append_failed(self, effect: fx.Append, reason: str, place: int | None = None) -> None:
+        if place is not None:
+            self._services.appended(place)
         self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason))
 
     async def _read_chain(self, effect: fx.ReadChain) -> ev.Event:

@@ -67,6 +67,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
             "footer_poll_s",
             "credit_bytes",
             "daemon_credit_bytes",
+            "openings_at_once_max",
+            "ledger_requests_at_once_max",
+            "footer_requests_at_once_max",
+            "inline_states_per_s_max",
+            "closings_at_once_max",
         )
     ],
     ({"retry_min_ms": 3_000}, "retry_max_ms"),

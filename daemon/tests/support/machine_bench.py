@@ -339,6 +339,8 @@ class Owner:
             case fx.CheckFooter():
                 version = bench.znode[1] if bench.znode else -1
                 return ev.FooterChecked(effect.token) if version == effect.version else ev.FooterCheckFailed(effect.token)
+            case fx.AskInlineTurn():
+                return ev.InlineTurn(effect.token)
             case fx.CreateLedger():
                 made = custom_metadata(NAME, effect.epoch, effect.generation, "w", "0" * 32, form=effect.format, more=effect.metadata)
                 return ev.LedgerCreated(effect.token, bench.new_ledger(effect.epoch, made))

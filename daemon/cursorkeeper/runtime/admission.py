@@ -1,0 +1,127 @@
+"""Whose turn it is: work that costs others something is let in so much at a time, the oldest first.
+
+Owns the places of one kind of work, and who waits for one. Does not own the work. What waits here costs nothing, is not
+sent, and so is no evidence that anybody does not answer. Invariants: never more than `at_once_max` at work that were let in
+within `lease_s`; whoever waited longest is let in first; a place is given back once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+Age = tuple[float, int]
+"""Since when somebody waits for it, in seconds, and for equal times the number of the cursor."""
+STUCK_FACTOR = 4
+"""So many times its places a lane has at work when nothing of it is answered."""
+
+
+class Lane:
+    """`enter` begins a work now or later. Work that is not answered within `lease_s` keeps its place from nobody: a few that are
+    stuck must not hold up all others."""
+
+    def __init__(self, at_once_max: int, lease_s: float = 1.0) -> None:
+        self._at_once_max, self._lease_s = at_once_max, lease_s
+        self._waiting: list[tuple[Age, int, Callable[[int], bool]]] = []
+        self._working: dict[int, float] = {}
+        """Place -> when its lease ends; in that order."""
+        self._stuck: set[int] = set()
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def at_work(self) -> int:
+        """Those that were let in and have not left."""
+        return len(self._working) + len(self._stuck)
+
+    def enter(self, age: Age, begin: Callable[[int], bool]) -> bool:
+        """`begin(place)` is called when it is this work's turn, here or later; False: it is not wanted any more. Returns whether it
+        was called here."""
+        self._count += 1
+        entry = (age, self._count, begin)
+        if self._waiting or not self._has_place():
+            heapq.heappush(self._waiting, entry)
+            self._arm()
+            return False
+        self._begin(entry)
+        return True
+
+    def leave(self, place: int) -> None:
+        """It was answered."""
+        if self._working.pop(place, None) is None:
+            self._stuck.discard(place)
+        self._let_in()
+
+    def close(self) -> None:
+        """Nobody is let in any more."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _has_place(self) -> bool:
+        return len(self._working) < self._at_once_max and self.at_work < STUCK_FACTOR * self._at_once_max
+
+    def _let_in(self) -> None:
+        while self._waiting and self._has_place():
+            self._begin(heapq.heappop(self._waiting))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._waiting and self._working and self._timer is None:
+            ends = next(iter(self._working.values()))
+            self._timer = asyncio.get_running_loop().call_at(ends, self._look)
+
+    def _begin(self, entry: tuple[Age, int, Callable[[int], bool]]) -> None:
+        _, place, begin = entry
+        self._working[place] = asyncio.get_running_loop().time() + self._lease_s
+        if not begin(place):
+            del self._working[place]
+
+    def _look(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for place, ends in list(self._working.items()):
+            if ends > now:
+                break
+            del self._working[place]
+            self._stuck.add(place)
+        self._let_in()
+
+
+class Pace:
+    """So many a second, the oldest first."""
+
+    def __init__(self, per_s: float) -> None:
+        self._gap_s = 1 / per_s
+        self._waiting: list[tuple[Age, int, Callable[[], None]]] = []
+        self._count = 0
+        self._next_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def ask(self, age: Age, begin: Callable[[], None]) -> None:
+        """`begin()` is called when it is its turn, never from within this call."""
+        self._count += 1
+        heapq.heappush(self._waiting, (age, self._count, begin))
+        self._arm()
+
+    def close(self) -> None:
+        """Nobody's turn comes any more."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        if self._waiting and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(self._next_at, loop.time()), self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        self._next_at = asyncio.get_running_loop().time() + self._gap_s
+        if self._waiting:
+            heapq.heappop(self._waiting)[2]()
+        self._arm()

@@ -1,0 +1,54 @@
+"""The clock of the cursors' machines: seconds in which this process could have heard an answer.
+
+While something was sent and is not answered, the clock beats, and from one beat to the next it goes on by little more than
+a beat. A loop that was busy for three seconds has not listened for three seconds: an answer may lie in its socket. So a limit
+of two seconds means twenty beats of listening, however busy the daemon is. While nothing is unanswered it does not beat, and
+is the loop's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+BEAT_S = 0.1
+STEP_MAX_S = 0.15
+"""Between two beats."""
+
+
+class PatientClock:
+    """Monotonic; never faster than the loop's clock. `watch` and `rest` count what is unanswered."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._at, self._loop_at = 0.0, 0.0
+        self._unanswered = 0
+        self._beat: asyncio.TimerHandle | None = None
+        self._at = self._loop_at = self._loop.time()
+
+    def __call__(self) -> float:
+        """Now."""
+        since = self._loop.time() - self._loop_at
+        return self._at + (since if self._beat is None else min(since, STEP_MAX_S))
+
+    def loop_time(self, at: float) -> float:
+        """When the loop's clock will say so, should nothing hold it up."""
+        return self._loop_at + (at - self._at)
+
+    def watch(self) -> None:
+        """Something is sent."""
+        self._unanswered += 1
+        if self._beat is None:
+            self._go_on()
+
+    def rest(self) -> None:
+        """Something is answered."""
+        self._unanswered -= 1
+
+    def close(self) -> None:
+        """No more beats."""
+        if self._beat is not None:
+            self._beat.cancel()
+
+    def _go_on(self) -> None:
+        self._at, self._loop_at = self(), self._loop.time()
+        self._beat = self._loop.call_later(BEAT_S, self._go_on) if self._unanswered else None

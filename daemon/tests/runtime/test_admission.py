@@ -1,0 +1,273 @@
+"""Work that waits for its turn, in virtual time: bounded, the oldest first, sent only when it is let in; and what busyness is not
+evidence of."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.footer import FooterState
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.format import footer as footer_bytes
+from cursorkeeper.runtime.admission import STUCK_FACTOR, Lane, Pace
+from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.patience import PatientClock
+
+from daemon.tests.runtime.virtual import until, virtual
+from daemon.tests.support.world import Recorder, Source, World, acks
+
+DATA = 10
+
+
+def named(number: int) -> CursorName:
+    return CursorName("persistent://t/ns/topic", f"sub-{number}")
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def sources(keeper: Keeper, count: int, first: int = 0) -> list[Source]:
+    made = [Source(keeper, named(number)) for number in range(first, first + count)]
+    await asyncio.gather(*(one.open() for one in made))
+    return made
+
+
+# ---- lanes
+
+
+@virtual
+async def test_the_oldest_goes_first_and_never_more_than_there_are_places() -> None:
+    lane, begun = Lane(2), list[tuple[int, int]]()
+
+    def work(number: int, age: float) -> bool:
+        def begin(place: int) -> bool:
+            begun.append((number, place))
+            return True
+
+        return lane.enter((age, 0), begin)
+
+    assert [work(0, 5.0), work(1, 4.0), work(2, 3.0), work(3, 1.0), work(4, 2.0)] == [True, True, False, False, False]
+    assert (len(lane), lane.at_work) == (3, 2)
+    for wanted in (3, 4, 2):
+        lane.leave(begun[0][1] if wanted == 3 else begun[-1][1])
+        assert begun[-1][0] == wanted
+    assert lane.at_work == 2 and not len(lane)
+
+
+@virtual
+async def test_who_is_not_wanted_any_more_costs_no_place() -> None:
+    lane, begun = Lane(1), list[int]()
+    lane.enter((0.0, 0), lambda place: not begun.append(place))
+    for age in (1.0, 2.0):
+        lane.enter((age, 0), lambda _place: False)
+    lane.enter((3.0, 0), lambda place: not begun.append(place))
+    lane.leave(begun[0])
+    assert len(begun) == 2 and lane.at_work == 1
+
+
+@virtual
+async def test_work_that_is_stuck_keeps_its_place_from_nobody() -> None:
+    """Two recoveries are never answered: the third one waits for a lease, not for ever; and there is an end to that, too."""
+    lane, begun = Lane(2, lease_s=1.0), list[int]()
+    for age in range(20):
+        lane.enter((age, 0), lambda place: not begun.append(place))
+    await asyncio.sleep(0.9)
+    assert len(begun) == 2
+    await asyncio.sleep(0.2)
+    assert len(begun) == 4
+    await asyncio.sleep(60)
+    assert lane.at_work == len(begun) == 2 * STUCK_FACTOR
+    lane.leave(begun[0])
+    assert len(begun) == 2 * STUCK_FACTOR + 1
+
+
+@virtual
+async def test_a_pace_is_kept_from_the_first_to_the_last() -> None:
+    pace, turns = Pace(10), list[tuple[int, float]]()
+    began = now()
+    for number, age in enumerate((3.0, 1.0, 2.0)):
+        pace.ask((age, 0), lambda number=number: turns.append((number, now() - began)))  # type: ignore[misc]
+    await asyncio.sleep(1)
+    assert turns == [(1, pytest.approx(0.0)), (2, pytest.approx(0.1)), (0, pytest.approx(0.2))]
+
+
+# ---- the clock
+
+
+@virtual
+async def test_a_loop_that_was_busy_has_not_waited() -> None:
+    clock, loop = PatientClock(), asyncio.get_running_loop()
+    await asyncio.sleep(5)
+    clock.watch()
+    began = clock()
+    await asyncio.sleep(1)
+    assert clock() - began == pytest.approx(1.0), "listening all the time"
+    loop._now += 10.0  # type: ignore[attr-defined]  # one callback that took ten seconds
+    assert clock() - began < 1.3
+    await asyncio.sleep(1)
+    assert 1.9 < clock() - began < 2.3
+    clock.rest()
+    await asyncio.sleep(30)
+    assert clock() - began > 31.0, "nothing is unanswered: no beat is needed"
+
+
+# ---- overload is not an outage
+
+
+@virtual
+async def test_cursors_that_wait_for_a_first_ledger_are_not_paused() -> None:
+    """Creating takes a second and one may be created at once: the last of six waits for six seconds, in our queue, and nobody is
+    away. Each gets one ledger, the oldest first, and no state goes into a footer."""
+    world = World(keeper_limits=KeeperLimits(ledger_requests_at_once_max=1))
+    keeper = await world.keeper()
+    made = await sources(keeper, 6)
+    world.bookkeeper.faults.delay_min_s = world.bookkeeper.faults.delay_max_s = 0.5
+    order: list[int] = []
+    for one in made:
+        one.ack(acks(DATA, 1))
+        await asyncio.sleep(0.001)
+    for number, one in enumerate(made):
+        await one.durable()
+        order.append(number)
+    assert not any(one.told.pauses for one in made)
+    assert len(world.bookkeeper.ledgers) == len(made)
+    assert not any(one.machine.counters.inline_backstops for one in made)
+    assert keeper.failures == []
+
+
+@virtual
+async def test_a_create_that_is_sent_and_not_answered_is_evidence() -> None:
+    """The same wait, but for somebody else: the one whose create is out is paused after two seconds; those behind it, whose
+    creates have not been sent, are not."""
+    world = World(
+        limits=Limits(inline_state_max_bytes=0), keeper_limits=KeeperLimits(ledger_requests_at_once_max=1, detached_cursor_max_ms=10**9)
+    )
+    keeper = await world.keeper()
+    made = await sources(keeper, 8)
+    world.bookkeeper.faults.delay_min_s = world.bookkeeper.faults.delay_max_s = 4.0
+    began = now()
+    for one in made:
+        one.ack(acks(DATA, 1))
+    await made[0].told.until(lambda: bool(made[0].told.pauses))
+    assert 2.0 <= now() - began < 2.2
+    assert not made[-1].told.pauses
+    for one in made:
+        await one.durable(limit_s=120.0)
+
+
+@virtual
+async def test_inline_states_are_written_at_the_daemons_pace() -> None:
+    """BookKeeper is away under thirty cursors: their states go into footers ten a second, the longest wait first, and no cursor
+    is asked meanwhile."""
+    world = World(keeper_limits=KeeperLimits(inline_states_per_s_max=10))
+    keeper = await world.keeper()
+    made = await sources(keeper, 30)
+    world.bookkeeper.bookies_up = 0
+    for one in made:
+        one.ack(acks(DATA, 1))
+    began = now()
+    await until(lambda: any(one.told.durable for one in made))
+    assert 2.0 <= now() - began < 2.5
+    await asyncio.sleep(1.0)
+    assert 8 <= sum(one.told.durable for one in made) <= 13
+    for one in made:
+        await one.durable()
+    assert 4.7 <= now() - began < 6.0
+    assert sum(one.machine.counters.inline_backstops for one in made) == 30
+
+
+@virtual
+async def test_openings_take_turns() -> None:
+    """Two hundred opens, eight requests at once: never more are on their way, and one that was opened before is not held up."""
+    world = World(keeper_limits=KeeperLimits(openings_at_once_max=8))
+    keeper = await world.keeper()
+    [neighbour] = await sources(keeper, 1)
+    neighbour.ack(acks(DATA, 1))
+    await neighbour.durable()
+    world.zookeeper.faults.latency_s = (0.05, 0.05)
+    recorders = [Recorder() for _ in range(200)]
+    lane = keeper._lanes.openings
+    for number, told in enumerate(recorders, 1):
+        keeper.open(named(number), ev.Open(takeover=True), keeper.attach_id(), told)
+    assert lane.at_work == 8 and len(lane) == 192
+    neighbour.ack(acks(DATA, 2))
+    await neighbour.durable()
+    assert not any(told.machine for told in recorders)
+    await until(lambda: any(told.machine for told in recorders))
+    assert sum(told.machine is not None for told in recorders) <= 8, "the first ones go all their way before others begin"
+    await until(lambda: all(told.machine is not None for told in recorders))
+    assert lane.at_work == 0
+
+
+# ---- a full window
+
+
+@virtual
+async def test_with_a_full_window_every_limit_in_milliseconds_holds() -> None:
+    """Eighty busy cursors, a window of sixteen appends, and bookies that fall silent: those in the window and those who wait for
+    room are paused after two seconds, small states go into footers, a new cursor opens, and a detached one closes in its time."""
+    world = World(
+        limits=Limits(bookkeeper_away_ms=2_000),
+        keeper_limits=KeeperLimits(appends_in_flight_max=16, detached_cursor_max_ms=3_000, inline_states_per_s_max=100),
+    )
+    keeper = await world.keeper()
+    made = await sources(keeper, 80)
+    for one in made:
+        one.ack(acks(DATA, 1))
+    for one in made:
+        await one.durable()
+    leaves = (await sources(keeper, 1, first=100))[0]
+    world.bookkeeper.stall_acks()
+    began = now()
+    for one in made:
+        one.ack(acks(DATA, 3))
+    await asyncio.sleep(0.1)
+    assert keeper.appends_in_flight >= 15
+    keeper.detach(leaves.name, leaves.attach)
+    [late] = await sources(keeper, 1, first=200)
+    assert now() - began < 0.5, "opening needs no room"
+    await until(lambda: any(one.told.pauses for one in made))
+    assert now() - began == pytest.approx(2.0, abs=0.1)
+    await until(lambda: all(one.told.pauses for one in made))
+    assert now() - began < 2.7, "also those who never got room"
+    await until(lambda: leaves.name not in keeper.cursors)
+    assert now() - began < 3.5
+    await until(lambda: all(one.told.durable >= 2 for one in made))
+    assert now() - began < 4.5, "by the inline backstop, in turn; some got room meanwhile and waited for their own append"
+    stored = footer_bytes.decode(world.zookeeper.tree.get(leaves.name.path()).data, leaves.name)
+    assert stored.state is FooterState.CLOSED
+    assert not late.told.ended and keeper.failures == []
+
+
+# ---- the end
+
+
+@virtual
+async def test_a_stop_closes_what_the_time_allows() -> None:
+    """A footer write takes 0.2 s and ten cursors close at once: of two hundred, one second closes about fifty, and not none."""
+    world = World(keeper_limits=KeeperLimits(closings_at_once_max=10))
+    keeper = await world.keeper()
+    await sources(keeper, 200)
+    world.zookeeper.faults.latency_s = (0.1, 0.1)
+    began = now()
+    left = await keeper.close(timeout_s=1.0)
+    assert now() - began == pytest.approx(1.0, abs=0.05)
+    assert 130 <= len(left) <= 170
+
+
+@virtual
+async def test_the_slow_poll_is_spread_over_its_period() -> None:
+    world = World(keeper_limits=KeeperLimits(footer_poll_s=10.0))
+    keeper = await world.keeper()
+    await sources(keeper, 50)
+    began, most = sum(r.machine._tokens for r in keeper.cursors.values()), 0
+    for _ in range(100):
+        before = sum(r.machine._tokens for r in keeper.cursors.values())
+        await asyncio.sleep(0.1)
+        most = max(most, sum(r.machine._tokens for r in keeper.cursors.values()) - before)
+    assert most <= 5
+    await asyncio.sleep(11)
+    assert sum(r.machine._tokens for r in keeper.cursors.values()) - began >= 2 * 50, "each of them twice"
