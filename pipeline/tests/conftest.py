@@ -26,7 +26,7 @@ SLOTS = 2
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     """ZooKeeper, three bookies and the gateway."""
-    with Standalone(tmp_path_factory.mktemp("stack")) as running:
+    with Standalone(tmp_path_factory.mktemp("stack"), arguments=["--migrator"]) as running:
         yield running
 
 

@@ -113,7 +113,7 @@ class ExportWorld(PulsarWorld):
         assert await source.keeper.close() == []
 
     async def attempt(self, host: str = "here", *, replace: bool = True, stopped: bool = True, before: str = SWAP) -> Attempt:
-        ports, theirs = await self.ports("reader"), await self.pulsar("writer")
+        ports, theirs = await self.ports("reader"), await self.pulsar("migrator")
         gate = open_gate(theirs.zookeeper, before)
         target = Target(target_settings("4.2", {}), 5_000_000, 1_000_000)
         exporting = Exporting(
@@ -138,7 +138,7 @@ class ExportWorld(PulsarWorld):
         given = claims or self.claims(await self.zk(), "driver", 0.1)
         record = await (await self.record()).find()
         assert record is not None
-        return await Leftovers(await self.pulsar("writer"), HASTY).sweep(record, given)
+        return await Leftovers(await self.pulsar("migrator"), HASTY).sweep(record, given)
 
     async def named(self) -> int:
         """The ledger that Pulsar's cursor names; what is in it can be read."""
@@ -371,7 +371,7 @@ async def test_a_znode_is_swapped_as_it_was_seen_and_no_other_way(world: ExportW
     from cursorkeeper.migration.errors import MigrationError
 
     await world.begun()
-    theirs = await world.pulsar("writer")
+    theirs = await world.pulsar("migrator")
 
     def guarded(seen: Seen, record: RunRecord) -> Any:
         return Swap(REF, seen, record).ports(theirs).zookeeper

@@ -21,6 +21,7 @@ from cursorkeeper_clients.bookkeeper.port import (
     LedgerState,
     LedgerStore,
     ReadChunk,
+    SeenEnd,
 )
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "Operation",
     "Outcome",
     "ReadChunk",
+    "SeenEnd",
 ]

@@ -25,6 +25,7 @@ from cursorkeeper_clients.bookkeeper.port import (
     LedgerSpec,
     LedgerState,
     ReadChunk,
+    SeenEnd,
 )
 from cursorkeeper_clients.bookkeeper.settings import ENVELOPE_BYTES, GatewayClientSettings
 from cursorkeeper_clients.bookkeeper.transport import (
@@ -79,8 +80,8 @@ class GatewayClient:
         if info.entry_bytes_max + ENVELOPE_BYTES > self._settings.receive_bytes_max:
             text = f"an entry of {info.entry_bytes_max} bytes does not fit receive_bytes_max {self._settings.receive_bytes_max}: raise it"
             raise GatewayRefused("LIMITS", Outcome.NOT_DONE, message=text)
-        stub, metadata = self._service, self._metadata
-        self._appends = AppendStream(self._settings, self._queue, self.describe, lambda: stub.Append(metadata=metadata), self._rng)
+        stub = self._service
+        self._appends = AppendStream(self._settings, self._queue, self.describe, lambda: stub.Append(metadata=self._metadata), self._rng)
 
     async def close(self) -> None:
         if self._closed:
@@ -90,6 +91,9 @@ class GatewayClient:
             await self._appends.close()
         if self._channel:
             await self._channel.close()
+
+    def act_for(self, deployment: str) -> None:
+        self._metadata = call_metadata(self._settings, deployment)
 
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
         request = pb.CreateRequest(
@@ -105,8 +109,8 @@ class GatewayClient:
         return reply.ledger_id
 
     def append(self, ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
-        if self._appends is None or self._closed or self._settings.role != "writer":
-            reason = "READERS_MAY_NOT" if self._settings.role != "writer" else "CLIENT_CLOSED"
+        if self._appends is None or self._closed or self._settings.role == "reader":
+            reason = "READERS_MAY_NOT" if self._settings.role == "reader" else "CLIENT_CLOSED"
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             failed.set_exception(GatewayRefused(reason, Outcome.NOT_DONE, ledger=ledger))
             return failed
@@ -152,6 +156,11 @@ class GatewayClient:
         request = pb.MetadataRequest(ledger_id=ledger)
         return _info(await self._call(Operation.METADATA, self._service.Metadata, request, self._settings.metadata_timeout_s, ledger))
 
+    async def end_of(self, ledger: int) -> SeenEnd:
+        request = pb.EndRequest(ledger_id=ledger, password=self._settings.password)
+        reply = await self._call(Operation.READ, self._service.End, request, self._settings.metadata_timeout_s, ledger)
+        return SeenEnd(reply.closed, reply.last_add_confirmed)
+
     async def list(self, custom_metadata: Mapping[str, bytes]) -> AsyncIterator[LedgerInfo]:
         request = pb.ListRequest(custom_metadata=custom_metadata)
         async for reply in self._stream(Operation.LIST, self._service.List, request, -1):
@@ -192,6 +201,8 @@ class GatewayClient:
             reply.message_bytes_max,
             reply.writable_bookies,
             reply.metadata_service_uri,
+            tuple(reply.roles),
+            reply.role,
         )
 
     async def _call(self, operation: Operation, method: Unary[Q, A], request: Q, timeout_s: float, ledger: int = -1) -> A:

@@ -94,6 +94,11 @@ HINTS = {
     "NO_SUCH_LEDGER": "the ledger was deleted: read the footer again, it may name other ledgers",
     "CLIENT_CLOSED": "this client was closed; open a new one",
     "READERS_MAY_NOT": "this connection has the role reader; writing, fencing and deleting need the role writer",
+    "ROLE_OFF": "the gateway does not have this role; `gateway --help` says which flag switches it on",
+    "BAD_TOKEN": "name the file with the role's token: gateway_token_file",
+    "MIGRATORS_ONLY": "Pulsar's cursor ledgers are written with the role migrator; the gateway has it with --migrator-token-file",
+    "NOT_OURS": "ask for ledgers of cursors only: messages, schemas and what others wrote are never given out",
+    "OTHER_DEPLOYMENT": "use the daemon and the root of that deployment: the data of the root node in ZooKeeper is its id",
 }
 
 BY_REACTION: dict[str, type[GatewayError]] = {

@@ -3,7 +3,8 @@
 Owns: the calls of the port on a `FakeBookKeeper`, with their delays and faults; the window over all ledgers; restarts.
 Does not own: ledgers (`fake_ledger`), appends on their way (`fake_handle`).
 Invariants: those of the gateway: a write handle lives in the process that created the ledger and on the stream that
-first appended; any other gets ROLL, NOT_DONE. A reader changes nothing.
+first appended; any other gets ROLL, NOT_DONE. A reader changes nothing, a foreign ledger is given to nobody, and ours are
+ended and deleted for their own deployment only (`Access`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from cursorkeeper_clients.bookkeeper.errors import (
     Outcome,
     connection_lost,
 )
+from cursorkeeper_clients.bookkeeper.fake_access import Access
 from cursorkeeper_clients.bookkeeper.fake_handle import FakeHandle
+from cursorkeeper_clients.bookkeeper.fake_ledger import FakeLedger
 from cursorkeeper_clients.bookkeeper.faults import Fault
 from cursorkeeper_clients.bookkeeper.port import (
     TO_LAST_CONFIRMED,
@@ -33,7 +36,9 @@ from cursorkeeper_clients.bookkeeper.port import (
     LedgerSpec,
     LedgerState,
     ReadChunk,
+    SeenEnd,
 )
+from cursorkeeper_clients.bookkeeper.settings import ROLES
 
 if TYPE_CHECKING:
     from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
@@ -73,6 +78,7 @@ class FakeGateway:
         self, store: FakeBookKeeper, process: FakeProcess, *, role: str, entries_max: int, bytes_max: int, append_timeout_s: float
     ) -> None:
         self.store, self.process, self.role = store, process, role
+        self._access = Access(role)
         self._entries_max, self._bytes_max, self._append_timeout_s = entries_max, bytes_max, append_timeout_s
         self._entries = self._bytes = 0
         self._stream = object()
@@ -129,10 +135,12 @@ class FakeGateway:
             self._closed = True
             self.break_stream()
 
+    def act_for(self, deployment: str) -> None:
+        self._access = Access(self.role, deployment)
+
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
         def do() -> int:
-            if not (_is_ours(custom_metadata) or _is_pulsar_cursor(custom_metadata)):
-                raise _not_ours(-1)
+            self._access.may_create(custom_metadata)
             if not self.store.can_create(spec):
                 text = f"{spec.ensemble} needed, {self.store.bookies_up} writable"
                 raise GatewayRetry("NOT_ENOUGH_BOOKIES", Outcome.NOT_DONE, bookkeeper_code=-6, message=text)
@@ -171,7 +179,7 @@ class FakeGateway:
             raise GatewayRefused(
                 "BAD_REQUEST", Outcome.NOT_DONE, ledger=ledger, message=f"the range {first} to {last} is empty or negative"
             )
-        found = await self._call(Operation.READ, ledger, lambda: self.store.ledger(ledger))
+        found = await self._call(Operation.READ, ledger, lambda: self._readable(ledger))
         confirmed, closed = found.visible_end, found.state is LedgerState.CLOSED
         stored = len(found.entries) - 1 if unconfirmed else confirmed
         upto = stored if last == TO_LAST_CONFIRMED else min(last, stored)
@@ -204,8 +212,7 @@ class FakeGateway:
     async def fence(self, ledger: int) -> LedgerEnd:
         def do() -> LedgerEnd:
             found = self.store.ledger(ledger)
-            if not _is_ours(found.custom_metadata):
-                raise _not_ours(ledger)
+            self._access.may_fence(ledger, found.custom_metadata)
             if found.state is not LedgerState.CLOSED and not self.store.can_recover(found):
                 found.begin_recovery()
                 raise GatewayRetry("LEDGER_RECOVERY", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-10)
@@ -222,6 +229,7 @@ class FakeGateway:
         handle = self.process.handles.get(ledger)
         if handle is None or handle.dead:
             raise GatewayRoll("NO_HANDLE", Outcome.NOT_DONE, ledger=ledger)
+        self._access.may_end(ledger, handle.ledger.custom_metadata)
         await handle.wait_drained()
         self._check_up(Operation.CLOSE, ledger)
         if handle.dead:
@@ -238,8 +246,8 @@ class FakeGateway:
     async def delete(self, ledger: int) -> None:
         def do() -> None:
             found = self.store.ledgers.get(ledger)
-            if found and not (_is_ours(found.custom_metadata) or _is_pulsar_cursor(found.custom_metadata)):
-                raise _not_ours(ledger)
+            if found:
+                self._access.may_end(ledger, found.custom_metadata)
             if handle := self.process.handles.pop(ledger, None):
                 handle.cut(_lost(Operation.APPEND, ledger))
             self.store.ledgers.pop(ledger, None)
@@ -247,19 +255,29 @@ class FakeGateway:
         await self._call(Operation.DELETE, ledger, do)
 
     async def metadata(self, ledger: int) -> LedgerInfo:
-        return await self._call(Operation.METADATA, ledger, lambda: self.store.ledger(ledger).info())
+        return await self._call(Operation.METADATA, ledger, lambda: self._readable(ledger).info())
+
+    async def end_of(self, ledger: int) -> SeenEnd:
+        def do() -> SeenEnd:
+            found = self.store.ledger(ledger)
+            self._access.may_see_the_end(ledger, found.custom_metadata)
+            return SeenEnd(found.state is LedgerState.CLOSED, found.visible_end)
+
+        return await self._call(Operation.READ, ledger, do)
 
     async def list(self, custom_metadata: Mapping[str, bytes]) -> AsyncIterator[LedgerInfo]:
         wanted = custom_metadata.items()
         for ledger in await self._call(Operation.LIST, -1, lambda: list(self.store.ledgers)):
             found = self.store.ledgers.get(ledger)  # deleted meanwhile: not listed
-            if found is not None and wanted <= found.custom_metadata.items():
+            if found is not None and wanted <= found.custom_metadata.items() and self._access.sees(found.custom_metadata):
                 yield found.info()
 
     async def describe(self) -> GatewayInfo:
         def do() -> GatewayInfo:
             up, limit = self.store.bookies_up, self.store.entry_bytes_max
-            return GatewayInfo(self.process.instance, "fake", "fake", limit, max(4 << 20, limit + (64 << 10)), up, "memory:")
+            return GatewayInfo(
+                self.process.instance, "fake", "fake", limit, max(4 << 20, limit + (64 << 10)), up, "memory:", ROLES, self.role
+            )
 
         info = await self._call(Operation.DESCRIBE, -1, do)
         self._instance = info.instance
@@ -269,7 +287,7 @@ class FakeGateway:
 
     async def _call(self, operation: Operation, ledger: int, do: Callable[[], T], half: Callable[[], None] = lambda: None) -> T:
         self._check_up(operation, ledger)
-        if self.role != "writer" and operation not in _READER_MAY:
+        if self.role == "reader" and operation not in _READER_MAY:
             raise GatewayRefused("READERS_MAY_NOT", Outcome.NOT_DONE, ledger=ledger)
         process, instance = self.process, self.process.instance
         planned = self.store.faults.take(operation, self.store.rng)
@@ -286,6 +304,11 @@ class FakeGateway:
             raise connection_lost(operation, ledger=ledger)
         return result
 
+    def _readable(self, ledger: int) -> FakeLedger:
+        found = self.store.ledger(ledger)
+        self._access.may_read(ledger, found.custom_metadata)
+        return found
+
     def _check_up(self, operation: Operation, ledger: int) -> None:
         if self._closed:
             raise GatewayRefused("CLIENT_CLOSED", Outcome.NOT_DONE, ledger=ledger)
@@ -297,25 +320,12 @@ class FakeGateway:
             return GatewayRefused("CLIENT_CLOSED", Outcome.NOT_DONE, ledger=ledger)
         if not self.process.up:
             return connection_lost(Operation.APPEND, ledger=ledger)
-        if self.role != "writer":
+        if self.role == "reader":
             return GatewayRefused("READERS_MAY_NOT", Outcome.NOT_DONE, ledger=ledger)
         handle = self.process.handles.get(ledger)
         if handle is None or handle.stream not in (None, self._stream):
             return GatewayRoll("NO_HANDLE", Outcome.NOT_DONE, ledger=ledger)
         return None
-
-
-def _is_ours(custom_metadata: Mapping[str, bytes]) -> bool:
-    return custom_metadata.get("application") == b"cursorkeeper"
-
-
-def _is_pulsar_cursor(custom_metadata: Mapping[str, bytes]) -> bool:
-    fixed = custom_metadata.get("application") == b"pulsar" and custom_metadata.get("component") == b"managed-ledger"
-    return fixed and bool(custom_metadata.get("pulsar/managed-ledger") and custom_metadata.get("pulsar/cursor"))
-
-
-def _not_ours(ledger: int) -> GatewayRefused:
-    return GatewayRefused("NOT_OURS", Outcome.NOT_DONE, ledger=ledger, message="neither ours nor, unless to be fenced, a Pulsar cursor's")
 
 
 def _lost(operation: Operation, ledger: int) -> Callable[[], GatewayError]:

@@ -63,6 +63,13 @@ class LedgerEnd(NamedTuple):
     length: int
 
 
+class SeenEnd(NamedTuple):
+    """Where a ledger ends for a reader. `last_add_confirmed` -1 = nothing is seen; it is the last entry if the ledger is closed."""
+
+    closed: bool
+    last_add_confirmed: int
+
+
 class AppendRoom(NamedTuple):
     """How much more `append` takes now; an entry needs one of `entries` and its size of `bytes`."""
 
@@ -110,6 +117,10 @@ class GatewayInfo:
     message_bytes_max: int
     writable_bookies: int
     metadata_service_uri: str
+    roles: tuple[str, ...] = ()
+    """That the gateway has."""
+    role: str = ""
+    """Of this client, as the gateway understood it."""
 
 
 class LedgerStore(Protocol):
@@ -129,6 +140,11 @@ class LedgerStore(Protocol):
 
     async def close(self) -> None:
         """Let go of the connection; unanswered appends fail. Ledgers stay as they are. Idempotent."""
+        ...
+
+    def act_for(self, deployment: str) -> None:
+        """From now on `fence`, `close_ledger` and `delete` are for this deployment: of ours, only ledgers whose custom metadata
+        names it are ended and deleted. Before, only those that name none. A ledger of another one is `GatewayRefused`."""
         ...
 
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
@@ -175,6 +191,11 @@ class LedgerStore(Protocol):
 
     async def metadata(self, ledger: int) -> LedgerInfo:
         """The ledger's metadata. `NoSuchLedger` if there is none."""
+        ...
+
+    async def end_of(self, ledger: int) -> SeenEnd:
+        """Where it ends, without recovery; also of the ledgers of a Pulsar topic's messages, of which nothing else is told.
+        `NoSuchLedger` if there is none."""
         ...
 
     def list(self, custom_metadata: Mapping[str, bytes]) -> AsyncIterator[LedgerInfo]:

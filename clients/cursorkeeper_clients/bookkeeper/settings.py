@@ -10,6 +10,9 @@ from dataclasses import dataclass
 ENVELOPE_BYTES = 64 << 10
 """Room that ids and tags need in a message beside its payloads."""
 
+ROLES = ("reader", "writer", "migrator")
+"""Who a client is to the gateway: see the contract (`ledgers.proto`) for what each may do."""
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayClientSettings:
@@ -51,8 +54,8 @@ class GatewayClientSettings:
     keepalive_timeout_ms: int = 5_000
 
     def __post_init__(self) -> None:
-        if self.role not in ("writer", "reader"):
-            raise ValueError(f"role is {self.role!r}, must be writer or reader")
+        if self.role not in ROLES:
+            raise ValueError(f"role is {self.role!r}, must be {', '.join(ROLES[:-1])} or {ROLES[-1]}")
         for name in self.__slots__:
             value = getattr(self, name)
             if isinstance(value, int | float) and value <= 0 and name != "append_turn_ms":

@@ -66,6 +66,7 @@ class Stub(Protocol):
     Close: Unary[pb.CloseRequest, pb.CloseReply]
     Delete: Unary[pb.DeleteRequest, pb.DeleteReply]
     Metadata: Unary[pb.MetadataRequest, pb.LedgerMetadata]
+    End: Unary[pb.EndRequest, pb.EndReply]
     List: ServerStream[pb.ListRequest, pb.ListReply]
     Describe: Unary[pb.DescribeRequest, pb.DescribeReply]
 
@@ -97,10 +98,10 @@ def is_connected(channel: Any) -> bool:
     return channel.get_state() is grpc.ChannelConnectivity.READY
 
 
-def call_metadata(settings: GatewayClientSettings) -> CallMetadata:
-    """Who we are, sent with every call."""
-    role = ("cursorkeeper-role", settings.role)
-    return (role, ("cursorkeeper-token", settings.token)) if settings.token else (role,)
+def call_metadata(settings: GatewayClientSettings, deployment: str = "") -> CallMetadata:
+    """Who we are, sent with every call, and the deployment whose ledgers may be ended and deleted."""
+    said = {"cursorkeeper-role": settings.role, "cursorkeeper-token": settings.token, "cursorkeeper-deployment": deployment}
+    return tuple((key, value) for key, value in said.items() if value)
 
 
 def error_of(operation: Operation, failed: Exception, ledger: int) -> GatewayError:

@@ -18,7 +18,7 @@ from clients.tests.bookkeeper.worlds import FakeWorld, RealWorld, World
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     """One JVM for all tests of the session."""
     folder: Path = tmp_path_factory.mktemp("standalone")
-    with Standalone(folder, bookies=3) as stack:
+    with Standalone(folder, bookies=3, arguments=["--migrator"]) as stack:
         yield stack
 
 

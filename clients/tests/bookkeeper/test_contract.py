@@ -242,13 +242,16 @@ async def test_listing_filters_by_every_pair(store: LedgerStore) -> None:
     assert [info async for info in store.list({"mark": b"none"})] == []
 
 
-async def test_a_ledger_of_another_application_is_not_created(store: LedgerStore) -> None:
+async def test_a_ledger_of_another_application_is_not_created(world: World, store: LedgerStore) -> None:
+    migrator = await world.client("migrator")
     for custom in ({"application": b"pulsar"}, PULSAR_DATA, {**PULSAR_CURSOR, "pulsar/cursor": b""}, {}):
-        problem = await failure(store.create(SPEC, custom))
-        assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NOT_OURS")
+        for one in (store, migrator):
+            problem = await failure(one.create(SPEC, custom))
+            assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NOT_OURS")
 
 
-async def test_a_pulsar_cursor_ledger_is_written_read_and_deleted_but_never_fenced(store: LedgerStore) -> None:
+async def test_a_migrator_writes_reads_and_deletes_pulsars_cursor_ledgers_and_fences_none(world: World) -> None:
+    store = await world.client("migrator")
     ledger = await store.create(LedgerSpec(2, 2, 2, digest=Digest.CRC32), PULSAR_CURSOR)
     await store.append(ledger, 0, payload(0))
     problem = await failure(store.fence(ledger))
@@ -259,6 +262,55 @@ async def test_a_pulsar_cursor_ledger_is_written_read_and_deleted_but_never_fenc
     assert (await store.metadata(ledger)).custom_metadata == PULSAR_CURSOR
     await store.delete(ledger)
     assert isinstance(await failure(store.metadata(ledger)), NoSuchLedger)
+
+
+async def test_pulsars_cursor_ledgers_are_for_readers_and_migrators(world: World, store: LedgerStore) -> None:
+    migrator, reader, mark = await world.client("migrator"), await world.client("reader"), uuid.uuid4().bytes
+    ledger = await migrator.create(SPEC, {**PULSAR_CURSOR, "mark": mark})
+    await migrator.append(ledger, 0, payload(0))
+    await migrator.close_ledger(ledger)
+    assert await payloads(reader, ledger) == [payload(0)]
+    assert [info.ledger async for info in reader.list({"mark": mark})] == [ledger]
+    assert [info.ledger async for info in store.list({"mark": mark})] == []
+    tried = {
+        "NOT_OURS": [payloads(store, ledger), store.metadata(ledger), store.fence(ledger)],
+        "MIGRATORS_ONLY": [store.create(SPEC, PULSAR_CURSOR), store.delete(ledger)],
+    }
+    for reason, calls in tried.items():
+        for waiting in calls:
+            problem = await failure(waiting)
+            assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, reason)
+    ours = await written(store, 1)
+    for waiting in (migrator.create(SPEC, OURS), migrator.fence(ours), migrator.delete(ours)):
+        assert (await failure(waiting)).reason == "WRITERS_ONLY"
+    await store.append(ours, 1, payload(1))  # nothing was done to it
+
+
+async def test_the_end_is_told_without_recovery(store: LedgerStore) -> None:
+    ledger = await written(store, 3)
+    assert await store.end_of(ledger) == (False, 1)
+    await store.append(ledger, 3, payload(3))  # nobody was fenced
+    await store.close_ledger(ledger)
+    assert await store.end_of(ledger) == (True, 3)
+
+
+async def test_ours_are_ended_and_deleted_for_their_own_deployment_only(world: World, store: LedgerStore) -> None:
+    """Two roots on one BookKeeper: the writer of one must not depose or delete what is the other's, whatever it believes."""
+    other, mine = await world.client(), {**OURS, "deployment": b"0" * 32}
+    store.act_for("0" * 32)
+    ledger = await store.create(SPEC, mine)
+    await store.append(ledger, 0, payload(0))
+    for deployment in ("", "1" * 32):
+        other.act_for(deployment)
+        for waiting in (other.fence(ledger), other.close_ledger(ledger), other.delete(ledger)):
+            problem = await failure(waiting)
+            assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "OTHER_DEPLOYMENT")
+    await store.append(ledger, 1, payload(1))  # its writer is alive
+    other.act_for("0" * 32)
+    assert (await other.fence(ledger)).last_entry == 1
+    await other.delete(ledger)
+    nobodys = await written(store, 1)  # its metadata names no deployment
+    assert (await failure(store.fence(nobodys))).reason == "OTHER_DEPLOYMENT"
 
 
 @pytest.mark.parametrize("digest", list(Digest))
@@ -293,6 +345,7 @@ async def test_the_gateway_tells_what_it_is(store: LedgerStore) -> None:
     assert info.instance and info.instance == store.instance
     assert info.writable_bookies == 3
     assert info.entry_bytes_max + (64 << 10) <= info.message_bytes_max
+    assert (info.roles, info.role) == (("reader", "writer", "migrator"), "writer")
 
 
 async def test_after_close_nothing_is_tried(store: LedgerStore) -> None:

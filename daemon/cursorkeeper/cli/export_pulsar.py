@@ -321,7 +321,7 @@ def export_pulsar(
     target_of_run = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
 
     async def work() -> int:
-        role = "reader" if dry_run else "writer"
+        role = "reader" if dry_run else "migrator"
         async with connect.ports(settings, "reader") as ports, migrating.pulsar_ports(settings, pulsar, ports, role, own=True) as theirs:
             await roots.check_root(ports.zookeeper, settings)
             gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max

@@ -308,7 +308,8 @@ def import_pulsar(
 
     async def work() -> int:
         role = "reader" if dry_run else "writer"
-        async with connect.ports(settings, role) as ports, migrating.pulsar_ports(settings, pulsar, ports, "reader") as theirs:
+        own = not dry_run  # a writer may not read Pulsar's
+        async with connect.ports(settings, role) as ports, migrating.pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs:
             await roots.say_if_new(ports.zookeeper, settings)
             lasting = migrating.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
             with lasting as journal, Bar("importing", 0) as bar:

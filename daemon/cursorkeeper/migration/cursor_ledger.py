@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.format.pulsar.chunks import COMPRESSION_KEY, Found, ReadRange, newest_state
 from cursorkeeper.format.pulsar.errors import PulsarFormatError, too_new
@@ -91,20 +90,13 @@ async def _tail(ledgers: LedgerStore, info: LedgerInfo) -> _Tail:
             return _Tail(-1, b"", -1, "")
         (payload,) = await _entries(ledgers, info.ledger, ReadRange(info.last_entry, info.last_entry))
         return _Tail(info.last_entry, payload, info.last_entry, "")
-    confirmed = await end_of(ledgers, info.ledger)
+    confirmed = (await ledgers.end_of(info.ledger)).last_add_confirmed
     newest, payload, stopped_by = -1, b"", ""
     async for chunk in ledgers.read(info.ledger, max(0, confirmed), unconfirmed=True, max_bytes=READ_BYTES):
         confirmed, stopped_by = chunk.last_add_confirmed, chunk.stopped_by
         if chunk.payloads:
             newest, payload = chunk.first_entry + len(chunk.payloads) - 1, chunk.payloads[-1]
     return _Tail(newest, payload, confirmed, stopped_by)
-
-
-async def end_of(ledgers: LedgerStore, ledger: int) -> int:
-    """The last add confirmed that a reader sees; -1: none. A read behind every entry answers with it alone. Raises GatewayError."""
-    async for chunk in ledgers.read(ledger, ENTRY_ID_MAX, ENTRY_ID_MAX):
-        return chunk.last_add_confirmed
-    return -1
 
 
 async def _entries(ledgers: LedgerStore, ledger: int, wanted: ReadRange) -> list[bytes]:

@@ -11,7 +11,6 @@ import zlib
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
-from cursorkeeper_clients.bookkeeper.port import LedgerState
 from cursorkeeper_clients.zookeeper import errors as zk
 
 BUNDLES = "/namespace"
@@ -61,6 +60,6 @@ def _holds(bundle: str, topic: str) -> bool:
 
 async def _is_open(ports: PulsarPorts, ledger: int) -> bool:
     try:
-        return (await ports.ledgers.metadata(ledger)).state is not LedgerState.CLOSED
+        return not (await ports.ledgers.end_of(ledger)).closed
     except NoSuchLedger:
         return False

@@ -17,7 +17,7 @@ from cursorkeeper.format.pulsar import cursor_info, ledger_info
 from cursorkeeper.format.pulsar.layout import layout_items, resolve
 from cursorkeeper.format.pulsar.values import Compression, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
-from cursorkeeper.migration.cursor_ledger import end_of, newest_of
+from cursorkeeper.migration.cursor_ledger import newest_of
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import Freshness, PulsarCursor
@@ -144,7 +144,7 @@ class _Reader:
         """The last position of the topic's last ledger, as far as a reader sees it."""
         last = topic.ledgers[-1].ledger
         try:
-            return Position(last, await self._wait(lambda: end_of(self._ports.ledgers, last)))
+            return Position(last, (await self._wait(lambda: self._ports.ledgers.end_of(last))).last_add_confirmed)
         except bk.NoSuchLedger:
             return Position(last, -1)
 

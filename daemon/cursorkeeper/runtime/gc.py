@@ -83,6 +83,8 @@ async def collect(
     """
     report = GcReport()
     deployment = await footers.known_deployment()
+    if deployment is not None:
+        ledgers.act_for(deployment)
     batch: list[tuple[int, CursorName, int]] = []
     async for info in ledgers.list({"application": APPLICATION}):
         owner = owner_of(info.custom_metadata, deployment)

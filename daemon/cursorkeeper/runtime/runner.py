@@ -133,6 +133,11 @@ class Services:
     reopen: Callable[[CursorRunner, int, Listener], None]
     """A handle wants the cursor that ends now: open it again for it."""
 
+    async def own_ledgers(self) -> LedgerStore:
+        """The ledgers, as those of this root's deployment: the gateway ends and deletes no others. Raises ZooKeeperError."""
+        self.ledgers.act_for(await self.footers.deployment())
+        return self.ledgers
+
 
 class CursorRunner:
     """See the module. `changed(runner)` is called after every step: the hub sets its timer or lets it tick. `number`: in the order in which
@@ -464,29 +469,30 @@ class CursorRunner:
 
     async def _end(self, token: int, ledger: int, *, fence: bool) -> ev.Event:
         try:
+            ledgers = await self._services.own_ledgers()
             if not fence:
                 try:
-                    return ev.LedgerEnded(token, ledger, (await self._services.ledgers.close_ledger(ledger)).last_entry)
+                    return ev.LedgerEnded(token, ledger, (await ledgers.close_ledger(ledger)).last_entry)
                 except bk.NoSuchLedger:
                     raise
                 except bk.GatewayError:
                     pass  # recovery gives the same end, or a later one
-            return ev.LedgerEnded(token, ledger, (await self._services.ledgers.fence(ledger)).last_entry)
+            return ev.LedgerEnded(token, ledger, (await ledgers.fence(ledger)).last_entry)
         except bk.NoSuchLedger as e:
             return ev.LedgerEndFailed(token, ledger, True, str(e))
-        except bk.GatewayError as e:
+        except (bk.GatewayError, zk.ZooKeeperError) as e:
             return ev.LedgerEndFailed(token, ledger, False, str(e))
 
     async def _delete(self, ledger: int) -> None:
         delay = 0.1
         for _ in range(8):
             try:
-                await self._services.ledgers.delete(ledger)
+                await (await self._services.own_ledgers()).delete(ledger)
                 return
             except bk.GatewayRefused as e:
                 self._services.telemetry.log("ledger not deleted", cursor=str(self.name), ledger=ledger, problem=str(e))
                 return
-            except bk.GatewayError:
+            except (bk.GatewayError, zk.ZooKeeperError):
                 await asyncio.sleep(delay)
                 delay *= 2
         # garbage collection takes it: no footer names it any more

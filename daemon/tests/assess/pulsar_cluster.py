@@ -30,7 +30,7 @@ class PulsarCluster:
 
     async def start(self) -> PulsarCluster:
         self.zookeeper: FakeZooKeeper = self.server.session()
-        self.gateway = self.bookkeeper.gateway()
+        self.gateway = self.bookkeeper.gateway(role="migrator")
         await self.zookeeper.start()
         await self.gateway.start()
         await self.zookeeper.ensure_path(names.ROOT)

@@ -66,7 +66,7 @@ class PulsarWorld(CliWorld):
     async def broker(self) -> FakeGateway:
         """What a broker writes ledgers with; it lives as long as the world."""
         if self._writer is None:
-            self._writer = self.bookkeeper.gateway()
+            self._writer = self.bookkeeper.gateway(role="migrator")
             await self._writer.start()
         return self._writer
 
@@ -92,7 +92,8 @@ class PulsarWorld(CliWorld):
     async def data_ledger(self) -> int:
         """A message ledger that a broker writes to: the gateway would not make one."""
         self.bookkeeper._next_ledger += 100  # behind those of `LAYOUT`
-        made = self.bookkeeper.new_ledger(SPEC, {"application": b"pulsar", "component": b"managed-ledger"})
+        custom = {"application": b"pulsar", "component": b"managed-ledger", "pulsar/managed-ledger": b"t/ns/persistent/topic"}
+        made = self.bookkeeper.new_ledger(SPEC, custom)
         return made.ledger
 
     async def half_imported(self, ref: PulsarCursorRef = REF) -> None:

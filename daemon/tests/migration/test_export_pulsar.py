@@ -47,7 +47,7 @@ BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
 
 
 async def exporting(world: PulsarWorld, **options: object) -> Exporting:
-    ports, theirs = await world.ports(), await world.pulsar("writer")
+    ports, theirs = await world.ports(), await world.pulsar("migrator")
     target = options.pop("target", Target(WIDE, 5_000_000, 1 << 20))
     return Exporting(ports, theirs, world.settings, target, LedgerSpec(2, 2, 2), world.bar, **{"patience": HASTY, **options})  # type: ignore[arg-type]
 

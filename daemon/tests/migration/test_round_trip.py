@@ -49,7 +49,7 @@ WIDE = ONE_BOOKIE + "managedLedgerMaxUnackedRangesToPersist=1000000\n"
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    with Standalone(tmp_path_factory.mktemp("migration-stack"), bookies=1) as running:
+    with Standalone(tmp_path_factory.mktemp("migration-stack"), bookies=1, arguments=["--migrator"]) as running:
         yield running
 
 

@@ -137,7 +137,7 @@ def swept(places: Places, name: str) -> list[str]:
 
     async def sweep() -> list[str]:
         record = await checked(plain, name)
-        async with plain.opened("reader", "writer") as (ports, theirs):
+        async with plain.opened("reader", "migrator") as (ports, theirs):
             claims = Claims(ports.zookeeper, folder_of(places.settings.root, "claim"), f"sweep of run {name}", SWEEP_WAIT_S)
             return await Leftovers(theirs).sweep(record, claims)
 

@@ -80,7 +80,7 @@ class ExportWork:
     async def opened(self, who: str) -> AsyncIterator[One]:
         """Raises CommandError."""
         places, rules = self.places, self.rules
-        async with places.opened("reader", "reader" if rules.dry_run else "writer") as (ports, theirs):
+        async with places.opened("reader", "reader" if rules.dry_run else "migrator") as (ports, theirs):
             znode_bytes = places.pulsar.zookeeper_jute_maxbuffer_bytes
             entry_bytes = (await theirs.ledgers.describe()).entry_bytes_max
             target = Target(dataclasses.replace(self.limits, znode_bytes_max=znode_bytes), entry_bytes, znode_bytes - SWAP_BYTES)

@@ -65,7 +65,7 @@ class Places:
 
     @asynccontextmanager
     async def opened(self, role: str, pulsar_role: str) -> AsyncIterator[tuple[Ports, PulsarPorts]]:
-        """Roles of the gateway: reader or writer. Raises CommandError."""
+        """Roles of the gateway: reader, writer or migrator. Raises CommandError."""
         async with AsyncExitStack() as stack:
             ports = await stack.enter_async_context(connect.ports(self.settings, role))
             own = role != pulsar_role

@@ -24,6 +24,7 @@ import java.util.function.Consumer;
  */
 public final class AppendStream implements StreamObserver<AppendRequest>, OpenLedger.Listener {
   private final Shared shared;
+  private final String role;
   private final ServerCallStreamObserver<AppendReply> replies;
   private final ReplyQueue queue = new ReplyQueue();
   private final Set<OpenLedger> bound = new HashSet<>();
@@ -36,8 +37,9 @@ public final class AppendStream implements StreamObserver<AppendRequest>, OpenLe
   public record Shared(OpenLedgers ledgers, Window window, ScheduledExecutorService replyThread, long lingerMs,
       Consumer<LedgerFailure> failures, AtomicInteger count) {}
 
-  public AppendStream(Shared shared, ServerCallStreamObserver<AppendReply> replies) {
+  public AppendStream(Shared shared, String role, ServerCallStreamObserver<AppendReply> replies) {
     this.shared = shared;
+    this.role = role;
     this.replies = replies;
     shared.count().incrementAndGet();
     replies.disableAutoRequest();
@@ -100,7 +102,7 @@ public final class AppendStream implements StreamObserver<AppendRequest>, OpenLe
 
   private void append(LedgerAppend append) {
     OpenLedger ledger = shared.ledgers().get(append.getLedgerId());
-    if (ledger == null || !bind(ledger)) {
+    if (ledger == null || !ledger.isOf(role) || !bind(ledger)) {
       failed(append.getLedgerId(), append.getFirstEntryId(), OpenLedgers.noHandle(append.getLedgerId()));
       return;
     }

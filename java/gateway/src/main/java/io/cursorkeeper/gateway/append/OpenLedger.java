@@ -37,6 +37,7 @@ public final class OpenLedger {
   private record Refusal(long afterEntryId, long firstEntryId, LedgerFailure failure) {}
 
   private final WriteHandle handle;
+  private final String role;
   private final Window window;
   private final AppendMeter meter;
   private final int entryBytesMax;
@@ -51,8 +52,9 @@ public final class OpenLedger {
   private boolean released;
   private CompletableFuture<Void> drained;
 
-  OpenLedger(WriteHandle handle, Window window, AppendMeter meter, int entryBytesMax) {
+  OpenLedger(WriteHandle handle, String role, Window window, AppendMeter meter, int entryBytesMax) {
     this.handle = handle;
+    this.role = role;
     this.window = window;
     this.meter = meter;
     this.entryBytesMax = entryBytesMax;
@@ -60,6 +62,11 @@ public final class OpenLedger {
 
   public long id() {
     return handle.getId();
+  }
+
+  /** Whether a caller of this role created it: what a migrator writes is no writer's, nor the other way round. */
+  boolean isOf(String caller) {
+    return role.equals(caller);
   }
 
   /** Binds the handle to the first who asks; false for everybody else. */

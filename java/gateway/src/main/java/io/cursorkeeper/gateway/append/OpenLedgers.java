@@ -37,13 +37,20 @@ public final class OpenLedgers {
     }
   }
 
-  public void add(WriteHandle handle) {
-    ledgers.put(handle.getId(), new OpenLedger(handle, window, meter, entryBytesMax));
+  /** A new one, created by a caller of this role. */
+  public void add(WriteHandle handle, String role) {
+    ledgers.put(handle.getId(), new OpenLedger(handle, role, window, meter, entryBytesMax));
   }
 
   /** The ledger or null. */
   public OpenLedger get(long ledgerId) {
     return ledgers.get(ledgerId);
+  }
+
+  /** The ledger, if a stream or a caller of this process may still end it here. */
+  public CompletableFuture<OpenLedger> held(long ledgerId) {
+    OpenLedger ledger = ledgers.get(ledgerId);
+    return ledger == null ? CompletableFuture.failedFuture(noHandle(ledgerId)) : CompletableFuture.completedFuture(ledger);
   }
 
   /**

@@ -19,6 +19,15 @@ public record Flag(String name, String fallback, String about) {
     return new Flag(name, Long.toString(fallback), about);
   }
 
+  /** A flag that is {@code true} or {@code false}, false if absent; alone, without a value, it means true. */
+  public static Flag yesNo(String name, String about) {
+    return new Flag(name, "false", about);
+  }
+
+  boolean isYesNo() {
+    return "false".equals(fallback) || "true".equals(fallback);
+  }
+
   /** A flag that may stay empty. */
   public static Flag text(String name, String fallback, String about) {
     return new Flag(name, fallback, about);

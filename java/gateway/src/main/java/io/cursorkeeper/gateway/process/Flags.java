@@ -23,7 +23,7 @@ public final class Flags {
 
   /** Values for these flags; throws IllegalArgumentException with a message for people. */
   public static Flags parse(List<Flag> known, String... args) {
-    Map<String, String> given = commandLine(args);
+    Map<String, String> given = commandLine(known, args);
     Map<String, String> file = properties(given.get(CONFIG.name()));
     Flags flags = new Flags();
     for (Flag flag : known) {
@@ -79,7 +79,7 @@ public final class Flags {
     return (int) number(name, min, max);
   }
 
-  private static Map<String, String> commandLine(String... args) {
+  private static Map<String, String> commandLine(List<Flag> known, String... args) {
     Map<String, String> given = new HashMap<>();
     for (int at = 0; at < args.length; at++) {
       String arg = args[at];
@@ -88,10 +88,12 @@ public final class Flags {
       }
       int equals = arg.indexOf('=');
       String name = equals < 0 ? arg.substring(2) : arg.substring(2, equals);
-      if (equals < 0 && at + 1 == args.length) {
+      boolean alone = equals < 0 && (at + 1 == args.length || args[at + 1].startsWith("--"));
+      boolean means = known.stream().anyMatch(flag -> flag.name().equals(name) && flag.isYesNo());
+      if (equals < 0 && at + 1 == args.length && !means) {
         throw new IllegalArgumentException("--" + name + " has no value");
       }
-      String value = equals < 0 ? args[++at] : arg.substring(equals + 1);
+      String value = alone && means ? "true" : equals < 0 ? args[++at] : arg.substring(equals + 1);
       if (given.put(name, value) != null) {
         throw new IllegalArgumentException("--" + name + " is given twice");
       }

@@ -130,7 +130,7 @@ public final class Gateway {
     metrics.reset();
   }
 
-  private java.util.function.Supplier<DescribeReply> description(String metadataServiceUri) {
+  private java.util.function.Supplier<DescribeReply.Builder> description(String metadataServiceUri) {
     Versions versions = Versions.built();
     DescribeReply fixed = DescribeReply.newBuilder()
         .setInstance(UUID.randomUUID().toString())
@@ -139,8 +139,9 @@ public final class Gateway {
         .setEntryBytesMax(settings.entryBytesMax())
         .setMessageBytesMax(settings.messageBytesMax())
         .setMetadataServiceUri(metadataServiceUri)
+        .addAllRoles(settings.roles().stream().map(Role::word).toList())
         .build();
-    return () -> fixed.toBuilder().setWritableBookies(health.writableBookies()).build();
+    return () -> fixed.toBuilder().setWritableBookies(health.writableBookies());
   }
 
   private void gauges(LedgersService service) {

@@ -2,17 +2,15 @@ package io.cursorkeeper.gateway.service;
 
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 
 /**
  * The gateway's numbers, checked together at the start: every queue, size, age and concurrency has its limit here.
  *
- * @param writerToken null: writers need none
- * @param readerToken null: readers need none
+ * @param tokens of every role that this gateway has, or of none
+ * @param roles that this gateway has
  */
 public record GatewaySettings(
     String host,
@@ -40,8 +38,9 @@ public record GatewaySettings(
     int keepalivePermitMs,
     int writableBookiesMin,
     int warmUpEntries,
-    String writerToken,
-    String readerToken) {
+    Map<Role, String> tokens,
+    List<Role> roles,
+    boolean callersWithoutDeployment) {
 
   /** Room that the frame around one entry needs in a message, and in a frame of a bookie. */
   private static final int ENVELOPE_BYTES = 64 << 10;
@@ -78,7 +77,11 @@ public record GatewaySettings(
       Flag.number("writable-bookies-min", 1, "fewer: health says NOT_SERVING"),
       Flag.number("warm-up-entries", 300, "appended and deleted before readiness; 0: none"),
       Flag.text("writer-token-file", "", "writers must send its content as cursorkeeper-token"),
-      Flag.text("reader-token-file", "", "readers must send its content as cursorkeeper-token"));
+      Flag.text("reader-token-file", "", "readers must send its content, or a writer's or migrator's"),
+      Flag.text("migrator-token-file", "", "switches the role migrator on, which must send its content"),
+      Flag.yesNo("migrator", "the role migrator, where no role has a token: it writes Pulsar's cursor ledgers"),
+      Flag.yesNo("insecure", "listen on --host for everybody, without tokens"),
+      Flag.yesNo("callers-without-deployment", "daemons of release 0.1 name none: for a rolling upgrade from it"));
 
   public GatewaySettings {
     require(entryBytesMax + ENVELOPE_BYTES <= messageBytesMax, "--entry-bytes-max " + entryBytesMax + " plus "
@@ -91,6 +94,11 @@ public record GatewaySettings(
 
   /** The settings of a command line; throws IllegalArgumentException with a message for people. */
   public static GatewaySettings of(Flags flags) {
+    Map<Role, String> tokens = Tokens.of(flags);
+    boolean migrator = flags.yes("migrator");
+    require(!migrator || tokens.isEmpty() || tokens.containsKey(Role.MIGRATOR),
+        "--migrator without a token, while other roles have one: name its file, --migrator-token-file");
+    Tokens.requireSafe(flags.text("host"), tokens, flags.yes("insecure"));
     return new GatewaySettings(
         flags.text("host"),
         flags.integer("port", 0, 65_535),
@@ -117,21 +125,10 @@ public record GatewaySettings(
         flags.integer("keepalive-permit-ms", 1, 3_600_000),
         flags.integer("writable-bookies-min", 1, 1_000),
         flags.integer("warm-up-entries", 0, 100_000),
-        token(flags.text("writer-token-file")),
-        token(flags.text("reader-token-file")));
-  }
-
-  private static String token(String file) {
-    if (file.isEmpty()) {
-      return null;
-    }
-    try {
-      String token = Files.readString(Path.of(file), StandardCharsets.US_ASCII).trim();
-      require(!token.isEmpty(), file + " holds no token");
-      return token;
-    } catch (IOException unreadable) {
-      throw new IllegalArgumentException("token file " + file + " cannot be read: " + unreadable.getMessage());
-    }
+        tokens,
+        Arrays.stream(Role.values())
+            .filter(role -> role != Role.MIGRATOR || migrator || tokens.containsKey(role)).toList(),
+        flags.yes("callers-without-deployment"));
   }
 
   private static void require(boolean holds, String otherwise) {

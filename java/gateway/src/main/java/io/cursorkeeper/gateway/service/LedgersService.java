@@ -1,5 +1,6 @@
 package io.cursorkeeper.gateway.service;
 
+import com.google.protobuf.ByteString;
 import io.cursorkeeper.gateway.append.AppendStream;
 import io.cursorkeeper.gateway.append.OpenLedgers;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
@@ -15,6 +16,8 @@ import io.cursorkeeper.ledgers.v1.DeleteReply;
 import io.cursorkeeper.ledgers.v1.DeleteRequest;
 import io.cursorkeeper.ledgers.v1.DescribeReply;
 import io.cursorkeeper.ledgers.v1.DescribeRequest;
+import io.cursorkeeper.ledgers.v1.EndReply;
+import io.cursorkeeper.ledgers.v1.EndRequest;
 import io.cursorkeeper.ledgers.v1.FenceReply;
 import io.cursorkeeper.ledgers.v1.FenceRequest;
 import io.cursorkeeper.ledgers.v1.LedgerMetadata;
@@ -44,19 +47,23 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private static final int CUSTOM_METADATA_BYTES_MAX = 256 << 10;
 
   private final BookKeeper client;
+  private final Owners owners;
+  private final Access access;
   private final GatewaySettings settings;
   private final OpenLedgers ledgers;
   private final AppendStream.Shared streams;
   private final Metrics metrics;
   private final ExecutorService readThreads;
   private final ExecutorService listThreads;
-  private final Supplier<DescribeReply> description;
+  private final Supplier<DescribeReply.Builder> description;
   private final AtomicInteger reads = new AtomicInteger();
   private final Call call;
 
   LedgersService(BookKeeper client, GatewaySettings settings, OpenLedgers ledgers, AppendStream.Shared streams,
-      Metrics metrics, ExecutorService readThreads, ExecutorService listThreads, Supplier<DescribeReply> description) {
+      Metrics metrics, ExecutorService readThreads, ExecutorService listThreads, Supplier<DescribeReply.Builder> description) {
     this.client = client;
+    this.owners = new Owners(client);
+    this.access = new Access(settings.callersWithoutDeployment());
     this.settings = settings;
     this.ledgers = ledgers;
     this.streams = streams;
@@ -74,9 +81,10 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
 
   @Override
   public void create(CreateRequest request, StreamObserver<CreateReply> caller) {
+    Caller who = Caller.current();
     call.answer(caller, Operation.CREATE, -1, () -> {
       Map<String, byte[]> custom = Metadatas.custom(request.getCustomMetadataMap());
-      Metadatas.requireOursOrPulsarCursor(-1, custom);
+      access.mayCreate(who, Whose.of(custom));
       requireSane(request);
       ledgers.requireRoom();
       return client.newCreateLedgerOp()
@@ -88,7 +96,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
           .withCustomMetadata(custom)
           .execute()
           .thenApply(handle -> {
-            ledgers.add(handle);
+            owners.learn(handle.getId(), custom);
+            ledgers.add(handle, who.role().word());
             metrics.add(Metrics.Counter.CREATES, 1);
             return CreateReply.newBuilder().setLedgerId(handle.getId()).build();
           });
@@ -97,7 +106,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
 
   @Override
   public StreamObserver<AppendRequest> append(StreamObserver<AppendReply> caller) {
-    return new AppendStream(streams, (ServerCallStreamObserver<AppendReply>) caller);
+    return new AppendStream(streams, Caller.current().role().word(), (ServerCallStreamObserver<AppendReply>) caller);
   }
 
   @Override
@@ -112,7 +121,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
           "this gateway serves " + settings.readsMax() + " reads at once"));
       return;
     }
-    open(request).whenComplete((handle, thrown) -> {
+    readable(request).whenComplete((handle, thrown) -> {
       if (thrown != null) {
         reads.decrementAndGet();
         call.fail(caller, Operation.READ, request.getLedgerId(), thrown);
@@ -128,8 +137,9 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   @Override
   public void fence(FenceRequest request, StreamObserver<FenceReply> caller) {
     long ledgerId = request.getLedgerId();
-    call.answer(caller, Operation.FENCE, ledgerId, () -> custom(ledgerId)
-        .thenAccept(custom -> Metadatas.requireOurs(ledgerId, custom))
+    Caller who = Caller.current();
+    call.answer(caller, Operation.FENCE, ledgerId, () -> owners.of(ledgerId)
+        .thenAccept(whose -> access.mayFence(who, ledgerId, whose))
         .thenCompose(ours -> client.newOpenLedgerOp().withLedgerId(ledgerId).withRecovery(true)
             .withPassword(request.getPassword().toByteArray()).execute())
         .thenApply(handle -> {
@@ -144,8 +154,12 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   @Override
   public void close(CloseRequest request, StreamObserver<CloseReply> caller) {
     long ledgerId = request.getLedgerId();
+    Caller who = Caller.current();
     // What the metadata says afterwards is the truth: a close after somebody's recovery also ends without an error.
-    call.answer(caller, Operation.CLOSE, ledgerId, () -> ledgers.close(ledgerId)
+    call.answer(caller, Operation.CLOSE, ledgerId, () -> ledgers.held(ledgerId)
+        .thenCompose(held -> owners.of(ledgerId))
+        .thenAccept(whose -> access.mayEnd(who, ledgerId, whose))
+        .thenCompose(allowed -> ledgers.close(ledgerId))
         .thenCompose(closed -> client.getLedgerMetadata(ledgerId))
         .thenApply(metadata -> {
           metrics.add(Metrics.Counter.CLOSES, 1);
@@ -157,8 +171,9 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   @Override
   public void delete(DeleteRequest request, StreamObserver<DeleteReply> caller) {
     long ledgerId = request.getLedgerId();
-    call.answer(caller, Operation.DELETE, ledgerId, () -> custom(ledgerId)
-        .thenAccept(custom -> Metadatas.requireOursOrPulsarCursor(ledgerId, custom))
+    Caller who = Caller.current();
+    call.answer(caller, Operation.DELETE, ledgerId, () -> owners.of(ledgerId)
+        .thenAccept(whose -> access.mayEnd(who, ledgerId, whose))
         .thenCompose(ours -> {
           ledgers.release(ledgerId);
           return client.newDeleteLedgerOp().withLedgerId(ledgerId).execute();
@@ -176,14 +191,34 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
 
   @Override
   public void metadata(MetadataRequest request, StreamObserver<LedgerMetadata> caller) {
-    call.answer(caller, Operation.METADATA, request.getLedgerId(),
-        () -> client.getLedgerMetadata(request.getLedgerId()).thenApply(Metadatas::of));
+    long ledgerId = request.getLedgerId();
+    Caller who = Caller.current();
+    call.answer(caller, Operation.METADATA, ledgerId, () -> client.getLedgerMetadata(ledgerId).thenApply(metadata -> {
+      access.mayRead(who, ledgerId, owners.learn(ledgerId, metadata.getCustomMetadata()));
+      return Metadatas.of(metadata);
+    }));
+  }
+
+  @Override
+  public void end(EndRequest request, StreamObserver<EndReply> caller) {
+    long ledgerId = request.getLedgerId();
+    Caller who = Caller.current();
+    call.answer(caller, Operation.READ, ledgerId, () -> owners.of(ledgerId)
+        .thenAccept(whose -> access.maySeeTheEnd(who, ledgerId, whose))
+        .thenCompose(allowed -> open(ledgerId, request.getPassword()))
+        .thenApply(handle -> {
+          EndReply reply = EndReply.newBuilder().setClosed(handle.getLedgerMetadata().isClosed())
+              .setLastAddConfirmed(handle.getLastAddConfirmed()).build();
+          handle.closeAsync();
+          return reply;
+        }));
   }
 
   @Override
   public void list(ListRequest request, StreamObserver<ListReply> observer) {
     ServerCallStreamObserver<ListReply> caller = (ServerCallStreamObserver<ListReply>) observer;
-    ListCall list = new ListCall(client, Metadatas.custom(request.getCustomMetadataMap()),
+    Caller who = Caller.current();
+    ListCall list = new ListCall(client, metadata -> access.sees(who, Whose.of(metadata.getCustomMetadata())), Metadatas.custom(request.getCustomMetadataMap()),
         settings.listInFlightMax(), caller, call);
     caller.setOnReadyHandler(list::wake);
     caller.setOnCancelHandler(list::wake);
@@ -196,22 +231,26 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
 
   @Override
   public void describe(DescribeRequest request, StreamObserver<DescribeReply> caller) {
-    caller.onNext(description.get());
+    caller.onNext(description.get().setRole(Caller.current().role().word()).build());
     caller.onCompleted();
   }
 
-  private CompletableFuture<Map<String, byte[]>> custom(long ledgerId) {
-    return client.getLedgerMetadata(ledgerId).thenApply(metadata -> metadata.getCustomMetadata());
-  }
-
-  private CompletableFuture<ReadHandle> open(ReadRequest request) {
+  private CompletableFuture<ReadHandle> readable(ReadRequest request) {
+    long ledgerId = request.getLedgerId();
+    Caller who = Caller.current();
     if (request.getFirstEntryId() < 0
         || (request.getLastEntryId() != -1 && request.getLastEntryId() < request.getFirstEntryId())) {
       return CompletableFuture.failedFuture(LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "BAD_REQUEST",
           "the range " + request.getFirstEntryId() + " to " + request.getLastEntryId() + " is empty or negative"));
     }
-    return client.newOpenLedgerOp().withLedgerId(request.getLedgerId()).withRecovery(false)
-        .withPassword(request.getPassword().toByteArray()).execute();
+    return owners.of(ledgerId)
+        .thenAccept(whose -> access.mayRead(who, ledgerId, whose))
+        .thenCompose(allowed -> open(ledgerId, request.getPassword()));
+  }
+
+  private CompletableFuture<ReadHandle> open(long ledgerId, ByteString password) {
+    return client.newOpenLedgerOp().withLedgerId(ledgerId).withRecovery(false)
+        .withPassword(password.toByteArray()).execute();
   }
 
   private int chunkBytes(ReadRequest request) {

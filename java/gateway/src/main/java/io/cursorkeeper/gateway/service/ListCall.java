@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Predicate;
 import org.apache.bookkeeper.client.api.BKException;
 import org.apache.bookkeeper.client.api.BookKeeper;
 import org.apache.bookkeeper.client.api.LedgerMetadata;
@@ -17,7 +18,7 @@ import org.apache.bookkeeper.client.api.ListLedgersResult;
 
 /**
  * One List: walks all ledger ids of the cluster, reads the metadata of each with a bounded number of reads at once,
- * and streams those that match. Blocks its thread. A ledger that is deleted meanwhile is left out; any other failure
+ * and streams those that match and that the caller may know. Blocks its thread. A ledger that is deleted meanwhile is left out; any other failure
  * ends the call, because a list with silent gaps would make somebody delete too much or too little.
  */
 final class ListCall implements Runnable {
@@ -26,6 +27,7 @@ final class ListCall implements Runnable {
   private static final long STALL_MAX_MS = 30_000;
 
   private final BookKeeper client;
+  private final Predicate<LedgerMetadata> seen;
   private final Map<String, byte[]> filter;
   private final ServerCallStreamObserver<ListReply> caller;
   private final Call call;
@@ -36,9 +38,10 @@ final class ListCall implements Runnable {
   private int replyBytes;
   private Throwable failure;
 
-  ListCall(BookKeeper client, Map<String, byte[]> filter, int inFlightMax,
+  ListCall(BookKeeper client, Predicate<LedgerMetadata> seen, Map<String, byte[]> filter, int inFlightMax,
       ServerCallStreamObserver<ListReply> caller, Call call) {
     this.client = client;
+    this.seen = seen;
     this.filter = filter;
     this.inFlightMax = inFlightMax;
     this.permits = new Semaphore(inFlightMax);
@@ -86,7 +89,7 @@ final class ListCall implements Runnable {
 
   private synchronized void found(LedgerMetadata metadata, Throwable thrown) {
     if (thrown == null) {
-      if (Metadatas.matches(metadata.getCustomMetadata(), filter)) {
+      if (Metadatas.matches(metadata.getCustomMetadata(), filter) && seen.test(metadata)) {
         var found = Metadatas.of(metadata);
         reply.addLedgers(found);
         replyBytes += found.getSerializedSize();

@@ -58,7 +58,7 @@ final class WarmUp {
     LedgersGrpc.LedgersBlockingStub calls = LedgersGrpc.newBlockingStub(channel).withInterceptors(writer());
     long ledgerId = within(calls).create(CreateRequest.newBuilder()
         .setEnsemble(bookies).setWriteQuorum(bookies).setAckQuorum(Math.min(2, bookies))
-        .putCustomMetadata(Metadatas.APPLICATION, ByteString.copyFromUtf8("cursorkeeper"))
+        .putCustomMetadata(Whose.APPLICATION, ByteString.copyFromUtf8(Whose.OURS))
         .putCustomMetadata("purpose", ByteString.copyFromUtf8("warm-up"))
         .build()).getLedgerId();
     try {
@@ -108,8 +108,8 @@ final class WarmUp {
   private io.grpc.ClientInterceptor writer() {
     Metadata headers = new Metadata();
     headers.put(Roles.ROLE, "writer");
-    if (settings.writerToken() != null) {
-      headers.put(Roles.TOKEN, settings.writerToken());
+    if (settings.tokens().containsKey(Role.WRITER)) {
+      headers.put(Roles.TOKEN, settings.tokens().get(Role.WRITER));
     }
     return MetadataUtils.newAttachHeadersInterceptor(headers);
   }
