@@ -19,10 +19,10 @@ TOPIC = names.managed_ledger_name("persistent://interop/ns/whose-ledgers")
 async def test_pulsars_cursor_ledgers_are_read_and_its_messages_are_not(stack: Standalone, pulsar: PulsarHarness) -> None:
     topic = f"{TOPIC}-{pulsar.version}"
     pulsar.open_ledger(topic)
-    layout = pulsar.append(topic, 3)
     pulsar.open_cursor(topic, "sub")
-    pulsar.mark_delete(topic, "sub", (layout[0][0], 1))
-    cursor_ledger, messages = pulsar.internals(topic, "sub").cursor_ledger, layout[0][0]
+    messages, _ = pulsar.append(topic, 3).ledgers[0]
+    pulsar.mark_delete(topic, "sub", (messages, 1))
+    cursor_ledger = pulsar.internals(topic, "sub").cursor_ledger
     for role in ("reader", "writer"):
         client = GatewayClient(GatewayClientSettings(address=stack.gateway, role=role))
         await client.start()
