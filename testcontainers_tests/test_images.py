@@ -248,7 +248,7 @@ async def test_sigterm_with_acks_flowing_ends_it_within_its_deadline(stack: Cont
 async def test_gateway_and_nodes_run_confined_and_end_by_sigterm(stack: ContainerStack) -> None:
     gateway = Node(
         "gateway-9", stack.images.gateway,
-        ["gateway", "--host", "0.0.0.0", "--port", str(GATEWAY_PORT), "--metrics-port", str(GATEWAY_METRICS_PORT),
+        ["gateway", "--insecure", "--host", "0.0.0.0", "--port", str(GATEWAY_PORT), "--metrics-port", str(GATEWAY_METRICS_PORT),
          "--metadata-service-uri", stack.uri], stack.network, healthcheck=OFTEN,
     )  # fmt: skip
     alone = Node("zk-9", stack.images.node, ["zookeeper", "--data-dir", "/data", "--port", str(CLIENT_PORT)], stack.network)

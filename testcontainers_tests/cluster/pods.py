@@ -3,11 +3,12 @@
 Owns: what the kubelet would do with a container's spec, as far as Docker can: downward values, ConfigMaps and Secrets as files,
 emptyDir, security context, one network namespace for a pod. Does not own: what the pods hold (`deploy/kubernetes`). Docker cannot
 give a Secret's files to a group (fsGroup): they are readable by everybody here. Invariant: nothing of a spec is changed but the
-registry of our images; a field that is not known here is an error.
+registry of our images and the tokens, whose placeholders no part takes; a field that is not known here is an error.
 """
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,15 @@ def _files(cluster: Cluster, body: dict[str, Any], name: str, folder: Path) -> d
         content = cluster.content(kind, source)
         for file in [key] if key else list(content):
             path = folder / f"{source}-{file}"
-            path.write_text(content[file])
+            path.write_text(_real(content[file]) if kind == "Secret" else content[file])
             path.chmod(0o444)
             found[path] = where if key else f"{where}{file}"
     return found
+
+
+def _real(placeholder: str) -> str:
+    """A token as somebody would make in place of the example's, which nobody takes; the same for all who share it."""
+    return hashlib.sha256(placeholder.encode()).hexdigest()
 
 
 def _bytes(text: str) -> str:

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import org.apache.bookkeeper.client.BKException;
@@ -29,7 +30,7 @@ final class Fabricator {
         JsonNode entries = request.required("entries");
         List<Long> ids = new ArrayList<>();
         while (ids.size() < entries.size() + 1) {  // one more: Pulsar drops the last ledger if it is empty, as this one is
-            ids.addAll(emptyLedgers(connection, Math.min(AT_ONCE, entries.size() + 1 - ids.size())));
+            ids.addAll(emptyLedgers(connection, request.text("ledger"), Math.min(AT_ONCE, entries.size() + 1 - ids.size())));
         }
         Collections.sort(ids);
         ManagedLedgerInfo info = new ManagedLedgerInfo();
@@ -45,7 +46,8 @@ final class Fabricator {
         return Json.object().set("ledgers", layout);
     }
 
-    private static List<Long> emptyLedgers(Connection connection, int count) throws Exception {
+    private static List<Long> emptyLedgers(Connection connection, String topic, int count) throws Exception {
+        Map<String, byte[]> metadata = RawLedgers.ofMessages(topic);
         List<CompletableFuture<Long>> created = new ArrayList<>();
         for (int i = 0; i < count; i++) {
             CompletableFuture<Long> one = new CompletableFuture<>();
@@ -56,7 +58,7 @@ final class Fabricator {
                 } else {
                     one.completeExceptionally(BKException.create(rc));
                 }
-            }, null, Collections.emptyMap());
+            }, null, metadata);
         }
         List<Long> ids = new ArrayList<>();
         for (CompletableFuture<Long> one : created) {

@@ -22,10 +22,7 @@ final class RawLedgers {
 
     /** A cursor ledger with {@code entries} [base64...], closed. {@code metadata} is added. The answer is its id. */
     JsonNode write(Request request) throws Exception {
-        Map<String, byte[]> metadata = new HashMap<>();
-        metadata.put("application", bytes("pulsar"));
-        metadata.put("component", bytes("managed-ledger"));
-        metadata.put("pulsar/managed-ledger", bytes(request.text("ledger")));
+        Map<String, byte[]> metadata = ofMessages(request.text("ledger"));
         metadata.put("pulsar/cursor", bytes(request.text("cursor")));
         request.texts("metadata").forEach((key, value) -> metadata.put(key, bytes(value)));
         try (LedgerHandle handle = connection.bookKeeper.createLedger(1, 1, 1, DigestType.CRC32C, new byte[0], metadata)) {
@@ -34,6 +31,15 @@ final class RawLedgers {
             }
             return Json.object().put("id", handle.getId());
         }
+    }
+
+    /** The custom metadata that Pulsar gives to the ledgers of a topic's messages; a cursor's have one key more. */
+    static Map<String, byte[]> ofMessages(String topic) {
+        Map<String, byte[]> metadata = new HashMap<>();
+        metadata.put("application", bytes("pulsar"));
+        metadata.put("component", bytes("managed-ledger"));
+        metadata.put("pulsar/managed-ledger", bytes(topic));
+        return metadata;
     }
 
     /** Entries of ledger {@code id} that a reader may see, without recovery: {@code last} how many from the end (1). */
