@@ -61,7 +61,7 @@ def settings() -> set[str]:
 @cache
 def jar_flags() -> set[str]:
     """Of all commands of the jar, without the dashes."""
-    return set(re.findall(r'Flag\.(?:text|number|required)\("([\w-]+)"', java_source()))
+    return set(re.findall(r'Flag\.(?:text|number|required|yesNo)\("([\w-]+)"', java_source()))
 
 
 @cache

@@ -226,7 +226,7 @@ def test_a_crashed_broker_and_a_state_that_only_the_newest_entry_holds(pulsar: P
 async def written(tools: Tools, topic: str, entry: bytes, spec: LedgerSpec) -> None:
     """A topic and a cursor whose ledger has a password."""
     ref = PulsarCursorRef(topic, "sub")
-    async with connect.ports(tools.settings, "writer") as ports:
+    async with connect.ports(tools.settings, "migrator") as ports:
         ledger = await ports.ledgers.create(spec, custom_metadata(ref))
         await ports.ledgers.append(ledger, 0, entry)
         info = ManagedCursorInfo(ledger, Position(7, -1))

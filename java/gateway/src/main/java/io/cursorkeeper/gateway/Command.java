@@ -3,6 +3,7 @@ package io.cursorkeeper.gateway;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
 import io.cursorkeeper.gateway.process.Lifetime;
+import io.cursorkeeper.gateway.process.OutOfMemory;
 import io.cursorkeeper.gateway.process.Ready;
 import io.cursorkeeper.gateway.servers.AutoRecoveryNode;
 import io.cursorkeeper.gateway.servers.BookieNode;
@@ -137,6 +138,7 @@ enum Command {
 
   final void run(Flags flags) throws Exception {
     Lifetime lifetime = new Lifetime();
+    OutOfMemory.endWith(lifetime::died);
     lifetime.endWith(flags.number(PARENT.name(), 0, Long.MAX_VALUE));
     start(flags, lifetime);
     lifetime.await();

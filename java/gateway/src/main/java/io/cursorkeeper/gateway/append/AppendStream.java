@@ -2,7 +2,6 @@ package io.cursorkeeper.gateway.append;
 
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.cursorkeeper.ledgers.v1.AppendReply;
-import io.cursorkeeper.ledgers.v1.AppendRequest;
 import io.cursorkeeper.ledgers.v1.LedgerAppend;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
@@ -12,7 +11,6 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 
 /**
@@ -22,9 +20,10 @@ import java.util.function.Consumer;
  * <p>Three kinds of threads come here: the network's (onNext and the ends), the BookKeeper client's (acknowledged,
  * failed), and the one reply thread, which alone writes to the stream.
  */
-public final class AppendStream implements StreamObserver<AppendRequest>, OpenLedger.Listener {
+public final class AppendStream implements StreamObserver<AppendMessage>, OpenLedger.Listener {
   private final Shared shared;
   private final String role;
+  private final Consumer<String> cut;
   private final ServerCallStreamObserver<AppendReply> replies;
   private final ReplyQueue queue = new ReplyQueue();
   private final Set<OpenLedger> bound = new HashSet<>();
@@ -32,25 +31,44 @@ public final class AppendStream implements StreamObserver<AppendRequest>, OpenLe
   private boolean parked;
   private boolean answered;
   private boolean ended;
+  // 0: the client takes its answers.
+  private long unreadSinceNanos;
 
   /** What all streams have in common. */
   public record Shared(OpenLedgers ledgers, Window window, ScheduledExecutorService replyThread, long lingerMs,
-      Consumer<LedgerFailure> failures, AtomicInteger count) {}
+      Consumer<LedgerFailure> failures, Set<AppendStream> open, int streamsMax, long stallMaxMs) {
 
-  public AppendStream(Shared shared, String role, ServerCallStreamObserver<AppendReply> replies) {
+    /** Cuts off clients that take no answers: called every second or so. */
+    public void look() {
+      open.forEach(AppendStream::look);
+    }
+  }
+
+  /** {@code cut} ends the call at once, whatever lies ready for it; it is told why. */
+  public AppendStream(
+      Shared shared, String role, Consumer<String> cut, ServerCallStreamObserver<AppendReply> replies) {
     this.shared = shared;
     this.role = role;
+    this.cut = cut;
     this.replies = replies;
-    shared.count().incrementAndGet();
+    shared.open().add(this);
     replies.disableAutoRequest();
     replies.setOnReadyHandler(() -> flushAfter(0));
     replies.setOnCancelHandler(this::end);
+    if (shared.open().size() > shared.streamsMax()) {
+      refuse(LedgerFailure.later("TOO_MANY_STREAMS", "this gateway serves " + shared.streamsMax() + " append streams"));
+      return;
+    }
     replies.request(1);
   }
 
   @Override
-  public void onNext(AppendRequest request) {
-    request.getAppendsList().forEach(this::append);
+  public void onNext(AppendMessage message) {
+    if (message.refusal() != null) {
+      refuse(message.refusal());
+      return;
+    }
+    message.request().getAppendsList().forEach(this::append);
     synchronized (this) {
       if (queue.crowded()) {
         parked = true; // The client does not read its failures: no more requests until it does.
@@ -137,6 +155,26 @@ public final class AppendStream implements StreamObserver<AppendRequest>, OpenLe
     }
   }
 
+  private void look() {
+    long since;
+    synchronized (this) {
+      since = unreadSinceNanos;
+    }
+    if (since != 0 && System.nanoTime() - since > TimeUnit.MILLISECONDS.toNanos(shared.stallMaxMs())) {
+      cut.accept("took no answers of its append stream for " + shared.stallMaxMs() + " ms");
+    }
+  }
+
+  // The stream is over, and said why. On the reply thread, which alone writes to it.
+  private void refuse(LedgerFailure refusal) {
+    shared.failures().accept(refusal);
+    shared.replyThread().execute(() -> {
+      if (end()) {
+        replies.onError(refusal.toStatus());
+      }
+    });
+  }
+
   // On the reply thread only. A client that does not read leaves the rest in the queue; onReady comes back here.
   private void flush() {
     synchronized (this) {
@@ -145,12 +183,16 @@ public final class AppendStream implements StreamObserver<AppendRequest>, OpenLe
         return;
       }
     }
+    boolean sent = false;
     while (!queue.isEmpty() && replies.isReady()) {
       replies.onNext(queue.take());
+      sent = true;
     }
     boolean resume;
     boolean complete;
+    boolean empty = queue.isEmpty();
     synchronized (this) {
+      unreadSinceNanos = empty ? 0 : sent || unreadSinceNanos == 0 ? Math.max(1, System.nanoTime()) : unreadSinceNanos;
       resume = parked && !queue.crowded();
       parked = parked && !resume;
       complete = answered && queue.isEmpty();
@@ -158,23 +200,24 @@ public final class AppendStream implements StreamObserver<AppendRequest>, OpenLe
     if (resume) {
       shared.window().whenRoom(() -> replies.request(1));
     }
-    if (complete) {
-      end();
+    if (complete && end()) {
       replies.onCompleted();
     }
   }
 
-  private void end() {
+  /** Lets go of everything; false if somebody did before. */
+  private boolean end() {
     List<OpenLedger> mine;
     synchronized (this) {
       if (ended) {
-        return;
+        return false;
       }
       ended = true;
       mine = List.copyOf(bound);
       bound.clear();
     }
     mine.forEach(ledger -> shared.ledgers().release(ledger.id()));
-    shared.count().decrementAndGet();
+    shared.open().remove(this);
+    return true;
   }
 }

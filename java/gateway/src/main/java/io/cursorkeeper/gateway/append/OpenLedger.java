@@ -178,7 +178,7 @@ public final class OpenLedger {
     window.take(payload.length);
     long startNanos = System.nanoTime();
     handle.appendAsync(Unpooled.wrappedBuffer(payload)).whenComplete((id, thrown) -> {
-      meter.answered(payload.length, System.nanoTime() - startNanos, thrown == null);
+      meter.answered(payload.length, System.nanoTime() - startNanos, thrown);
       try {
         answered(entryId, id, thrown);
       } finally {

@@ -1,6 +1,7 @@
 package io.cursorkeeper.gateway.failure;
 
 import io.cursorkeeper.gateway.process.Failed;
+import io.cursorkeeper.gateway.process.OutOfMemory;
 import io.cursorkeeper.ledgers.v1.Failure;
 import io.cursorkeeper.ledgers.v1.Outcome;
 import io.cursorkeeper.ledgers.v1.Reaction;
@@ -30,6 +31,7 @@ public final class LedgerFailure extends RuntimeException {
   /** What went wrong in an operation on a ledger; {@code ledgerId} -1: none yet. */
   public static LedgerFailure of(Operation operation, long ledgerId, Throwable thrown) {
     Throwable cause = Failed.cause(thrown);
+    OutOfMemory.look(cause);
     if (cause instanceof LedgerFailure known) {
       return known;
     }

@@ -1,5 +1,6 @@
 package io.cursorkeeper.gateway.service;
 
+import io.netty.buffer.ByteBufAllocator;
 import java.util.concurrent.CompletableFuture;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.conf.ClientConfiguration;
@@ -17,7 +18,7 @@ final class BookKeeperClient {
   }
 
   /** Connects; throws if ZooKeeper does not answer in time or holds no cluster. */
-  static BookKeeperClient connect(String metadataServiceUri, GatewaySettings settings) {
+  static BookKeeperClient connect(String metadataServiceUri, GatewaySettings settings, ByteBufAllocator buffers) {
     ClientConfiguration config = new ClientConfiguration();
     config.setMetadataServiceUri(metadataServiceUri);
     config.setZkTimeout(settings.zooKeeperTimeoutMs());
@@ -36,7 +37,7 @@ final class BookKeeperClient {
     config.setNumIOThreads(1);
     config.setNumWorkerThreads(1);
     try {
-      return new BookKeeperClient(new BookKeeper(config));
+      return new BookKeeperClient(BookKeeper.forConfig(config).allocator(buffers).build());
     } catch (Exception failure) {
       throw new IllegalStateException("cannot use the BookKeeper cluster at " + metadataServiceUri
           + "; is ZooKeeper up, and was init-cluster run?", failure);

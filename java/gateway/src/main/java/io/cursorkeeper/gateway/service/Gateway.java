@@ -8,11 +8,18 @@ import io.grpc.Server;
 import io.grpc.netty.NettyServerBuilder;
 import io.grpc.protobuf.services.ProtoReflectionService;
 import io.grpc.protobuf.services.ProtoReflectionServiceV1;
+import io.netty.buffer.ByteBufAllocator;
+import io.netty.channel.ChannelOption;
+import io.netty.channel.EventLoopGroup;
+import io.netty.channel.MultiThreadIoEventLoopGroup;
+import io.netty.channel.nio.NioIoHandler;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.util.Map;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -20,16 +27,21 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Puts the gateway together, starts and stops it. It owns nothing durable: when it dies, open write handles are gone
  * and everything else is in the bookies.
  */
 public final class Gateway {
+  private static final Logger LOG = LoggerFactory.getLogger(Gateway.class);
   private static final int READ_THREADS = 2;
   private static final int LIST_THREADS = 2;
   private static final int LISTS_WAITING_MAX = 64;
   private static final int CALLS_PER_CONNECTION_MAX = 1_024;
+  private static final int CALLS_MAX = 8_192;
+  private static final long HANDSHAKE_MAX_MS = 10_000;
   private static final long KEEPALIVE_ANSWER_MAX_MS = 10_000;
   private static final long DRAIN_MAX_MS = 500;
   private static final long DRAIN_POLL_MS = 5;
@@ -43,24 +55,41 @@ public final class Gateway {
   private final ScheduledExecutorService replyThread = Executors.newSingleThreadScheduledExecutor(named("reply"));
   private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(named("health"));
   private final ExecutorService readThreads = Executors.newFixedThreadPool(READ_THREADS, named("read"));
-  private final ExecutorService listThreads = new ThreadPoolExecutor(LIST_THREADS, LIST_THREADS, 0,
-      TimeUnit.SECONDS, new ArrayBlockingQueue<>(LISTS_WAITING_MAX), named("list"));
-  private final AtomicInteger streams = new AtomicInteger();
+  /** Of writers, and of everybody else. */
+  private final Map<Boolean, ExecutorService> listThreads = Map.of(true, lists(), false, lists());
+  private final AtomicInteger connections = new AtomicInteger();
+  private final EventLoopGroup accepting = new MultiThreadIoEventLoopGroup(1, named("accept"), NioIoHandler.newFactory());
+  private final EventLoopGroup network = new MultiThreadIoEventLoopGroup(named("network"), NioIoHandler.newFactory());
+  private final AppendHealth appends = new AppendHealth(metrics);
+  private final AppendStream.Shared streams;
+  private final LedgersService service;
+  private final Peers peers;
+  private boolean isWarm;
   private final Health health;
   private final Server server;
   private final MetricsServer metricsServer;
 
   private Gateway(GatewaySettings settings, String metadataServiceUri) throws Exception {
     this.settings = settings;
-    client = BookKeeperClient.connect(metadataServiceUri, settings);
+    ByteBufAllocator buffers = Memory.allocator();
+    client = BookKeeperClient.connect(metadataServiceUri, settings, buffers);
     window = new Window(settings.inFlightBytesMax(), settings.inFlightEntriesMax());
-    ledgers = new OpenLedgers(window, metrics, settings.openHandlesMax(), settings.entryBytesMax());
-    health = new Health(client, settings.writableBookiesMin(), this::warmUp);
-    LedgersService service = new LedgersService(client.api(), settings, ledgers,
-        new AppendStream.Shared(
-            ledgers, window, replyThread, settings.appendLingerMs(), metrics::failure, streams),
-        metrics, readThreads, listThreads, description(metadataServiceUri));
+    ledgers = new OpenLedgers(window, appends, settings.openHandlesMax(), settings.entryBytesMax());
+    health = new Health(client, settings.writableBookiesMin(), this::warmUp, appends);
+    streams = new AppendStream.Shared(ledgers, window, replyThread, settings.appendLingerMs(), metrics::failure,
+        ConcurrentHashMap.newKeySet(), settings.streamsMax(), settings.stallMaxMs());
+    service = new LedgersService(
+        client.api(), settings, ledgers, streams, metrics, readThreads, listThreads, description(metadataServiceUri));
+    peers = new Peers(
+        CALLS_MAX, Memory.halfSentBytes(), Memory.replyBytes(), settings.stallMaxMs(), metrics::failure);
     server = NettyServerBuilder.forAddress(new InetSocketAddress(settings.host(), settings.port()))
+        .channelFactory(() -> new BoundedServerChannel(Memory.connections(), connections))
+        .bossEventLoopGroup(accepting)
+        .workerEventLoopGroup(network)
+        .withChildOption(ChannelOption.ALLOCATOR, buffers)
+        .flowControlWindow(Memory.CONNECTION_WINDOW_BYTES)
+        .handshakeTimeout(HANDSHAKE_MAX_MS, TimeUnit.MILLISECONDS)
+        .addStreamTracerFactory(peers)
         .directExecutor()
         .maxInboundMessageSize(settings.messageBytesMax())
         .maxConcurrentCallsPerConnection(CALLS_PER_CONNECTION_MAX)
@@ -69,12 +98,13 @@ public final class Gateway {
         .permitKeepAliveTime(settings.keepalivePermitMs(), TimeUnit.MILLISECONDS)
         .permitKeepAliveWithoutCalls(true)
         .intercept(new Roles(settings, metrics::failure))
-        .addService(service)
+        .intercept(peers)
+        .addService(Bound.of(service, settings))
         .addService(health.service())
         .addService(ProtoReflectionServiceV1.newInstance())
         .addService(ProtoReflectionService.newInstance())
         .build();
-    gauges(service);
+    gauges();
     metricsServer = settings.metricsPort() < 0
         ? null : MetricsServer.start(settings.metricsHost(), settings.metricsPort(), metrics, health);
   }
@@ -88,7 +118,19 @@ public final class Gateway {
         gateway.health, Health.POLL_MS, Health.POLL_MS, TimeUnit.MILLISECONDS);
     gateway.timer.scheduleWithFixedDelay(() -> gateway.ledgers.releaseUseless(settings.uselessHandleAgeMaxMs()),
         settings.uselessHandleAgeMaxMs(), Math.max(100, settings.uselessHandleAgeMaxMs() / 4), TimeUnit.MILLISECONDS);
+    gateway.timer.scheduleWithFixedDelay(gateway::look, Health.POLL_MS, Health.POLL_MS, TimeUnit.MILLISECONDS);
     return gateway;
+  }
+
+  // Never throws, because its timer would end with it.
+  private void look() {
+    try {
+      peers.look();
+      service.look();
+      streams.look();
+    } catch (RuntimeException unexpected) {
+      LOG.error("looking for peers that stand still failed", unexpected);
+    }
   }
 
   public String address() {
@@ -110,7 +152,9 @@ public final class Gateway {
     Thread.sleep(settings.appendLingerMs() + DRAIN_POLL_MS);
     server.shutdownNow();
     timer.shutdownNow();
-    listThreads.shutdownNow();
+    listThreads.values().forEach(ExecutorService::shutdownNow);
+    accepting.shutdownGracefully(0, DRAIN_MAX_MS, TimeUnit.MILLISECONDS);
+    network.shutdownGracefully(0, DRAIN_MAX_MS, TimeUnit.MILLISECONDS);
     if (metricsServer != null) {
       metricsServer.stop();
     }
@@ -121,13 +165,17 @@ public final class Gateway {
     closing.join(CLIENT_CLOSE_MAX_MS);
   }
 
-  private void warmUp() {
+  private boolean warmUp() {
     InetSocketAddress bound = new InetSocketAddress(settings.host(), server.getPort());
     InetAddress host = bound.getAddress();
     InetSocketAddress reachable = host != null && host.isAnyLocalAddress()
         ? new InetSocketAddress(InetAddress.getLoopbackAddress(), server.getPort()) : bound;
-    new WarmUp(reachable, settings).run(health.writableBookies());
-    metrics.reset();
+    boolean through = new WarmUp(reachable, settings).run(health.writableBookies());
+    if (!isWarm) {
+      metrics.reset();
+      isWarm = true;
+    }
+    return through;
   }
 
   private java.util.function.Supplier<DescribeReply.Builder> description(String metadataServiceUri) {
@@ -138,17 +186,24 @@ public final class Gateway {
         .setBookkeeperVersion(versions.bookkeeper())
         .setEntryBytesMax(settings.entryBytesMax())
         .setMessageBytesMax(settings.messageBytesMax())
+        .setMessageEntriesMax(settings.messageEntriesMax())
+        .setMessageLedgersMax(settings.messageLedgersMax())
         .setMetadataServiceUri(metadataServiceUri)
         .addAllRoles(settings.roles().stream().map(Role::word).toList())
         .build();
     return () -> fixed.toBuilder().setWritableBookies(health.writableBookies());
   }
 
-  private void gauges(LedgersService service) {
+  private void gauges() {
     metrics.gauge("in_flight_bytes", "Bytes between streams and bookies", window::bytes);
     metrics.gauge("in_flight_entries", "Entries between streams and bookies", window::entries);
     metrics.gauge("streams_waiting", "Append streams held back by the window", window::waiting);
-    metrics.gauge("streams", "Append streams", streams::get);
+    metrics.gauge("streams", "Append streams", () -> streams.open().size());
+    metrics.gauge("connections", "Connections of clients", connections::get);
+    metrics.gauge("calls", "Calls of clients, also those that wait for something", peers::calls);
+    metrics.gauge("half_sent_bytes", "Bytes of messages of which a part has arrived", peers::halfSentBytes);
+    metrics.gauge("read_bytes", "Bytes that reads have asked for or hold for their callers", service::readBytes);
+    metrics.gauge("reads_waiting", "Reads that wait for room in the budget", service::readsWaiting);
     metrics.gauge("open_handles", "Ledgers open for writing", ledgers::size);
     metrics.gauge("reads", "Read calls running", service::reads);
     metrics.gauge("writable_bookies", "Bookies registered as writable", health::writableBookies);
@@ -156,6 +211,11 @@ public final class Gateway {
     metrics.gauge("serving", "1 while health says SERVING", () -> health.serving() ? 1 : 0);
     metrics.gauge("heap_bytes", "Used heap",
         () -> Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory());
+  }
+
+  private static ExecutorService lists() {
+    return new ThreadPoolExecutor(
+        LIST_THREADS, LIST_THREADS, 0, TimeUnit.SECONDS, new ArrayBlockingQueue<>(LISTS_WAITING_MAX), named("list"));
   }
 
   private static ThreadFactory named(String name) {

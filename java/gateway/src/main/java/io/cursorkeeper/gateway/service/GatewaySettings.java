@@ -20,11 +20,16 @@ public record GatewaySettings(
     int entryBytesMax,
     int messageBytesMax,
     int bookieFrameBytesMax,
+    int messageEntriesMax,
+    int messageLedgersMax,
+    int streamsMax,
+    int stallMaxMs,
     long inFlightBytesMax,
     int inFlightEntriesMax,
     int appendLingerMs,
     int readChunkBytes,
     int readChunkBytesMax,
+    long readBytesMax,
     int readsMax,
     int openHandlesMax,
     int uselessHandleAgeMaxMs,
@@ -58,12 +63,17 @@ public record GatewaySettings(
       Flag.number("entry-bytes-max", BOOKIE_FRAME_BYTES - ENVELOPE_BYTES, "larger entries are refused"),
       Flag.number("message-bytes-max", 6 * MIB, "a larger message ends its stream"),
       Flag.number("bookie-frame-bytes-max", PULSAR_FRAME_BYTES, "the bookies' nettyMaxFrameSizeBytes, if raised there"),
-      Flag.number("in-flight-bytes-max", 64 * MIB, "of all streams"),
+      Flag.number("message-entries-max", 4_096, "of one append message"),
+      Flag.number("message-ledgers-max", 4_096, "of one append message"),
+      Flag.number("streams-max", 256, "append streams at once"),
+      Flag.number("stall-max-ms", 30_000, "a peer that stands still so long in a message or an answer is cut off"),
+      Flag.number("in-flight-bytes-max", 0, "of all streams; 0: an eighth of the JVM's memory, 64 MiB at most"),
       Flag.number("in-flight-entries-max", 16_384, "of all streams"),
       Flag.number("append-linger-ms", 2, "gather replies this long"),
       Flag.number("read-chunk-bytes", MIB, "when the request names none"),
       Flag.number("read-chunk-bytes-max", 4 * MIB, "whatever the request names"),
-      Flag.number("reads-max", 64, "Read calls at once"),
+      Flag.number("read-bytes-max", 0, "of writers' reads, and as much of all others; 0: an eighth, 256 MiB at most"),
+      Flag.number("reads-max", 64, "Read calls of writers at once, and as many of all others"),
       Flag.number("open-handles-max", 20_000, "ledgers open for writing"),
       Flag.number("useless-handle-age-max-ms", 300_000, "release handles never used or failed"),
       Flag.number("list-in-flight-max", 64, "metadata reads at once of one List"),
@@ -107,11 +117,16 @@ public record GatewaySettings(
         flags.integer("entry-bytes-max", 1, 64 * MIB),
         flags.integer("message-bytes-max", 1, 64 * MIB),
         flags.integer("bookie-frame-bytes-max", MIB, 256 * MIB),
-        flags.number("in-flight-bytes-max", 1, 1L << 40),
+        flags.integer("message-entries-max", 1, 1 << 20),
+        flags.integer("message-ledgers-max", 1, 1 << 20),
+        flags.integer("streams-max", 1, 100_000),
+        flags.integer("stall-max-ms", 1_000, 3_600_000),
+        or(flags.number("in-flight-bytes-max", 0, 1L << 40), Memory.appendBytes()),
         flags.integer("in-flight-entries-max", 1, 1 << 24),
         flags.integer("append-linger-ms", 0, 1_000),
         flags.integer("read-chunk-bytes", 1, 64 * MIB),
         flags.integer("read-chunk-bytes-max", 1, 64 * MIB),
+        or(flags.number("read-bytes-max", 0, 1L << 40), Memory.readBytes()),
         flags.integer("reads-max", 1, 10_000),
         flags.integer("open-handles-max", 1, 1_000_000),
         flags.integer("useless-handle-age-max-ms", 100, Integer.MAX_VALUE),
@@ -129,6 +144,10 @@ public record GatewaySettings(
         Arrays.stream(Role.values())
             .filter(role -> role != Role.MIGRATOR || migrator || tokens.containsKey(role)).toList(),
         flags.yes("callers-without-deployment"));
+  }
+
+  private static long or(long given, long otherwise) {
+    return given == 0 ? otherwise : given;
   }
 
   private static void require(boolean holds, String otherwise) {

@@ -1,6 +1,7 @@
 package io.cursorkeeper.gateway.service;
 
 import com.google.protobuf.ByteString;
+import io.cursorkeeper.gateway.append.AppendMessage;
 import io.cursorkeeper.gateway.append.AppendStream;
 import io.cursorkeeper.gateway.append.OpenLedgers;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
@@ -31,9 +32,12 @@ import io.grpc.Status;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 import org.apache.bookkeeper.client.api.BKException;
 import org.apache.bookkeeper.client.api.BookKeeper;
@@ -53,14 +57,13 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private final OpenLedgers ledgers;
   private final AppendStream.Shared streams;
   private final Metrics metrics;
-  private final ExecutorService readThreads;
-  private final ExecutorService listThreads;
+  private final Map<Boolean, ExecutorService> listThreads;
   private final Supplier<DescribeReply.Builder> description;
-  private final AtomicInteger reads = new AtomicInteger();
+  private final Map<Boolean, Reads> reads;
   private final Call call;
 
   LedgersService(BookKeeper client, GatewaySettings settings, OpenLedgers ledgers, AppendStream.Shared streams,
-      Metrics metrics, ExecutorService readThreads, ExecutorService listThreads, Supplier<DescribeReply.Builder> description) {
+      Metrics metrics, ExecutorService readThreads, Map<Boolean, ExecutorService> listThreads, Supplier<DescribeReply.Builder> description) {
     this.client = client;
     this.owners = new Owners(client);
     this.access = new Access(settings.callersWithoutDeployment());
@@ -68,15 +71,46 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     this.ledgers = ledgers;
     this.streams = streams;
     this.metrics = metrics;
-    this.readThreads = readThreads;
     this.listThreads = listThreads;
     this.description = description;
     this.call = new Call(metrics::failure);
+    ReadCall.Shared shared = new ReadCall.Shared(
+        call, metrics, readThreads, settings.bookieFrameBytesMax(), settings.stallMaxMs());
+    this.reads = Map.of(true, new Reads(shared, settings), false, new Reads(shared, settings));
   }
 
   /** Read calls that run now. */
   int reads() {
-    return reads.get();
+    return reads.values().stream().mapToInt(kind -> kind.running.get()).sum();
+  }
+
+  /** Bytes that reads have asked for or hold. */
+  long readBytes() {
+    return reads.values().stream().mapToLong(kind -> kind.budget.bytes()).sum();
+  }
+
+  /** Reads that wait for room. */
+  int readsWaiting() {
+    return reads.values().stream().mapToInt(kind -> kind.budget.waiting()).sum();
+  }
+
+  /** Cuts off readers that do not read; called every second or so. */
+  void look() {
+    long now = System.nanoTime();
+    reads.values().forEach(kind -> kind.open.forEach(read -> read.look(now)));
+  }
+
+  /** The reads of writers, or of everybody else: neither can take the other's room. */
+  private static final class Reads {
+    private final ReadCall.Shared shared;
+    private final ReadBudget budget;
+    private final AtomicInteger running = new AtomicInteger();
+    private final Set<ReadCall> open = ConcurrentHashMap.newKeySet();
+
+    Reads(ReadCall.Shared shared, GatewaySettings settings) {
+      this.shared = shared;
+      this.budget = new ReadBudget(settings.readBytesMax());
+    }
   }
 
   @Override
@@ -106,7 +140,12 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
 
   @Override
   public StreamObserver<AppendRequest> append(StreamObserver<AppendReply> caller) {
-    return new AppendStream(streams, Caller.current().role().word(), (ServerCallStreamObserver<AppendReply>) caller);
+    throw new UnsupportedOperationException("bound by its own marshaller, see appends");
+  }
+
+  /** As {@link #append}, of messages that were counted before they were taken apart. */
+  StreamObserver<AppendMessage> appends(StreamObserver<AppendReply> caller) {
+    return new AppendStream(streams, Caller.current().role().word(), Peers.current()::cut, (ServerCallStreamObserver<AppendReply>) caller);
   }
 
   @Override
@@ -115,20 +154,29 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     CompletableFuture<ReadCall> started = new CompletableFuture<>();
     caller.setOnReadyHandler(() -> started.thenAccept(ReadCall::wake));
     caller.setOnCancelHandler(() -> started.thenAccept(ReadCall::cancel));
-    if (reads.incrementAndGet() > settings.readsMax()) {
-      reads.decrementAndGet();
+    // Ready: it has taken everything. So what was sent and not taken is known to the byte.
+    caller.setOnReadyThreshold(1);
+    Peers.Peer peer = Peers.current();
+    Reads kind = reads.get(Caller.current().role() == Role.WRITER);
+    if (kind.running.incrementAndGet() > settings.readsMax()) {
+      kind.running.decrementAndGet();
       call.fail(caller, Operation.READ, request.getLedgerId(), LedgerFailure.later("TOO_MANY_READS",
           "this gateway serves " + settings.readsMax() + " reads at once"));
       return;
     }
     readable(request).whenComplete((handle, thrown) -> {
       if (thrown != null) {
-        reads.decrementAndGet();
+        kind.running.decrementAndGet();
         call.fail(caller, Operation.READ, request.getLedgerId(), thrown);
         return;
       }
-      ReadCall read = new ReadCall(handle, request, chunkBytes(request), caller, call, metrics, readThreads,
-          reads::decrementAndGet);
+      AtomicReference<ReadCall> self = new AtomicReference<>();
+      ReadCall read = new ReadCall(handle, request, chunkBytes(request), caller, kind.shared, kind.budget, peer, () -> {
+        kind.open.remove(self.get());
+        kind.running.decrementAndGet();
+      });
+      self.set(read);
+      kind.open.add(read);
       started.complete(read);
       read.wake();
     });
@@ -219,11 +267,11 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     ServerCallStreamObserver<ListReply> caller = (ServerCallStreamObserver<ListReply>) observer;
     Caller who = Caller.current();
     ListCall list = new ListCall(client, metadata -> access.sees(who, Whose.of(metadata.getCustomMetadata())), Metadatas.custom(request.getCustomMetadataMap()),
-        settings.listInFlightMax(), caller, call);
+        settings.listInFlightMax(), Peers.current()::cut, caller, call);
     caller.setOnReadyHandler(list::wake);
     caller.setOnCancelHandler(list::wake);
     try {
-      listThreads.execute(list);
+      listThreads.get(who.role() == Role.WRITER).execute(list);
     } catch (java.util.concurrent.RejectedExecutionException full) {
       call.fail(caller, Operation.LIST, -1, LedgerFailure.later("TOO_MANY_LISTS", "too many lists wait already"));
     }

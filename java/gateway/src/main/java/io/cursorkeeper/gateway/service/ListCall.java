@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
 import java.util.function.Predicate;
 import org.apache.bookkeeper.client.api.BKException;
 import org.apache.bookkeeper.client.api.BookKeeper;
@@ -30,6 +31,7 @@ final class ListCall implements Runnable {
   private final Predicate<LedgerMetadata> seen;
   private final Map<String, byte[]> filter;
   private final ServerCallStreamObserver<ListReply> caller;
+  private final Consumer<String> cut;
   private final Call call;
   private final int inFlightMax;
   private final Semaphore permits;
@@ -38,13 +40,14 @@ final class ListCall implements Runnable {
   private int replyBytes;
   private Throwable failure;
 
-  ListCall(BookKeeper client, Predicate<LedgerMetadata> seen, Map<String, byte[]> filter, int inFlightMax,
+  ListCall(BookKeeper client, Predicate<LedgerMetadata> seen, Map<String, byte[]> filter, int inFlightMax, Consumer<String> cut,
       ServerCallStreamObserver<ListReply> caller, Call call) {
     this.client = client;
     this.seen = seen;
     this.filter = filter;
     this.inFlightMax = inFlightMax;
     this.permits = new Semaphore(inFlightMax);
+    this.cut = cut;
     this.caller = caller;
     this.call = call;
   }
@@ -58,6 +61,9 @@ final class ListCall implements Runnable {
 
   @Override
   public void run() {
+    if (caller.isCancelled()) {
+      return;
+    }
     try (ListLedgersResult ledgers = client.newListLedgersOp().execute().join()) {
       LedgersIterator ids = ledgers.iterator();
       while (ids.hasNext() && !caller.isCancelled()) {
@@ -67,6 +73,7 @@ final class ListCall implements Runnable {
       }
       acquire(inFlightMax);
       send(true);
+      awaitReady();
       if (!caller.isCancelled()) {
         caller.onCompleted();
       }
@@ -124,6 +131,7 @@ final class ListCall implements Runnable {
       while (!caller.isReady() && !caller.isCancelled()) {
         long leftMs = TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime());
         if (leftMs <= 0) {
+          cut.accept("did not read its list for " + STALL_MAX_MS + " ms");
           throw LedgerFailure.later("CALLER_STALLED", "the caller did not read the list for " + STALL_MAX_MS + " ms");
         }
         ready.wait(leftMs);

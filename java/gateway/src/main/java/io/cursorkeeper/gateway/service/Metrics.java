@@ -57,8 +57,8 @@ final class Metrics implements AppendMeter {
   }
 
   @Override
-  public void answered(int entryBytes, long nanos, boolean acknowledged) {
-    if (!acknowledged) {
+  public void answered(int entryBytes, long nanos, Throwable thrown) {
+    if (thrown != null) {
       add(Counter.APPENDS_FAILED, 1);
       return;
     }

@@ -19,6 +19,7 @@ import io.grpc.stub.StreamObserver;
 import java.net.InetSocketAddress;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -40,21 +41,23 @@ final class WarmUp {
     this.settings = settings;
   }
 
-  void run(int writableBookies) {
+  /** Whether its entries came through. */
+  boolean run(int writableBookies) {
     if (settings.warmUpEntries() == 0) {
-      return;
+      return true;
     }
     ManagedChannel channel = NettyChannelBuilder.forAddress(gateway).usePlaintext().directExecutor().build();
     try {
-      through(channel, Math.min(3, writableBookies));
+      return through(channel, Math.min(3, writableBookies));
     } catch (Exception failure) {
       LOG.warn("the warm-up failed, the first entries will be slow: {}", Failed.inOneLine(failure));
+      return false;
     } finally {
       channel.shutdownNow();
     }
   }
 
-  private void through(ManagedChannel channel, int bookies) throws Exception {
+  private boolean through(ManagedChannel channel, int bookies) throws Exception {
     LedgersGrpc.LedgersBlockingStub calls = LedgersGrpc.newBlockingStub(channel).withInterceptors(writer());
     long ledgerId = within(calls).create(CreateRequest.newBuilder()
         .setEnsemble(bookies).setWriteQuorum(bookies).setAckQuorum(Math.min(2, bookies))
@@ -62,23 +65,26 @@ final class WarmUp {
         .putCustomMetadata("purpose", ByteString.copyFromUtf8("warm-up"))
         .build()).getLedgerId();
     try {
-      append(LedgersGrpc.newStub(channel).withInterceptors(writer()), ledgerId);
+      boolean all = append(LedgersGrpc.newStub(channel).withInterceptors(writer()), ledgerId);
       within(calls).close(CloseRequest.newBuilder().setLedgerId(ledgerId).build());
       within(calls).read(ReadRequest.newBuilder().setLedgerId(ledgerId).setLastEntryId(-1).build())
           .forEachRemaining(chunk -> { });
+      return all;
     } finally {
       within(calls).delete(DeleteRequest.newBuilder().setLedgerId(ledgerId).build());
     }
   }
 
-  private void append(LedgersGrpc.LedgersStub calls, long ledgerId) throws InterruptedException {
+  private boolean append(LedgersGrpc.LedgersStub calls, long ledgerId) throws InterruptedException {
     CountDownLatch done = new CountDownLatch(1);
+    AtomicBoolean all = new AtomicBoolean();
     long last = settings.warmUpEntries() - 1;
     StreamObserver<AppendRequest> requests = calls.append(new StreamObserver<>() {
       @Override
       public void onNext(AppendReply reply) {
-        if (reply.getFailuresCount() > 0
-            || reply.getAppendedList().stream().mapToLong(Appended::getLastEntryId).anyMatch(id -> id == last)) {
+        all.compareAndSet(false,
+            reply.getAppendedList().stream().mapToLong(Appended::getLastEntryId).anyMatch(id -> id == last));
+        if (reply.getFailuresCount() > 0 || all.get()) {
           done.countDown();
         }
       }
@@ -103,6 +109,7 @@ final class WarmUp {
     }
     done.await(STEP_MAX_MS, TimeUnit.MILLISECONDS);
     // Left open until here: the end of the stream would release the handle.
+    return all.get();
   }
 
   private io.grpc.ClientInterceptor writer() {
