@@ -46,11 +46,11 @@ class _Ledger:
 
 
 class AppendQueue:
-    """See the module. `entry_bytes_max` is learned from the gateway."""
+    """See the module. `entry_bytes_max` and `batch_entries_max` are learned from the gateway."""
 
     def __init__(self, *, entries_max: int, bytes_max: int, batch_entries_max: int, batch_bytes_max: int) -> None:
         self._entries_max, self._bytes_max = entries_max, bytes_max
-        self._batch_entries_max, self._batch_bytes_max = batch_entries_max, batch_bytes_max
+        self.batch_entries_max, self._batch_bytes_max = batch_entries_max, batch_bytes_max
         self.entry_bytes_max = batch_bytes_max
         self._entries = self._bytes = 0
         self._ledgers: dict[int, _Ledger] = {}
@@ -97,7 +97,7 @@ class AppendQueue:
         """The next message, at most the batch limits or one entry; from now on its entries may have been done."""
         unsent, entries, size = self._unsent, 0, 0
         groups: dict[int, tuple[int, list[bytes]]] = {}
-        while unsent and entries < self._batch_entries_max:
+        while unsent and entries < self.batch_entries_max:
             queue, entry, payload = unsent[0]
             if entry < queue.first or queue.died_of:  # failed while it waited
                 unsent.popleft()

@@ -193,6 +193,8 @@ class GatewayClient:
     async def _describe(self, timeout_s: float) -> GatewayInfo:
         reply = await self._call(Operation.DESCRIBE, self._service.Describe, pb.DescribeRequest(), timeout_s)
         self._instance, self._queue.entry_bytes_max = reply.instance, reply.entry_bytes_max
+        told = [most for most in (reply.message_entries_max, reply.message_ledgers_max) if most]
+        self._queue.batch_entries_max = min([self._settings.append_batch_entries_max, *told])  # an entry is of one ledger
         return GatewayInfo(
             reply.instance,
             reply.version,
@@ -203,6 +205,8 @@ class GatewayClient:
             reply.metadata_service_uri,
             tuple(reply.roles),
             reply.role,
+            reply.message_entries_max,
+            reply.message_ledgers_max,
         )
 
     async def _call(self, operation: Operation, method: Unary[Q, A], request: Q, timeout_s: float, ledger: int = -1) -> A:

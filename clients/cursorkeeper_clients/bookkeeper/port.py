@@ -121,6 +121,9 @@ class GatewayInfo:
     """That the gateway has."""
     role: str = ""
     """Of this client, as the gateway understood it."""
+    message_entries_max: int = 0
+    """Of one append message; 0: it does not say."""
+    message_ledgers_max: int = 0
 
 
 class LedgerStore(Protocol):

@@ -1,0 +1,250 @@
+"""Clients that mean harm, or have a bug, against a gateway with little memory: a well-behaved one's appends flow, and it lives.
+
+The gateway has 256 MiB of heap and as much beside it. A hostile client speaks gRPC or HTTP/2 without our client, so that it may stop
+reading, stop in the middle of a message, and send what ours never would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from cursorkeeper_clients._proto import ledgers_pb2 as pb
+from cursorkeeper_clients.bookkeeper import GatewayRefused, LedgerSpec
+from cursorkeeper_clients.bookkeeper.client import GatewayClient
+from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper_clients.stack import JavaProcess, LocalCluster
+from cursorkeeper_clients.stack.ports import free_port
+from grpc_health.v1 import health_pb2
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+OURS = {"application": b"cursorkeeper"}
+SERVICE = "/cursorkeeper.ledgers.v1.Ledgers/"
+WRITER = (("cursorkeeper-role", "writer"),)
+STALL_MAX_MS = 3_000
+APPENDS = 150
+"""Of the well-behaved client while the others do their worst."""
+APPEND_MAX_S = 15.0
+"""Of one of them: generous, for a busy machine. Before there were budgets they never came back."""
+LARGE, MIB = 5_000_000, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProcess]:
+    """A gateway of 256 MiB before one bookie."""
+    folder: Path = tmp_path_factory.mktemp("hostile")
+    with LocalCluster(folder, bookies=1, gateways=0) as cluster:
+        where = ["--port", str(free_port()), "--metadata-service-uri", cluster.metadata_service_uri]
+        process = JavaProcess("gateway", [*where, "--stall-max-ms", str(STALL_MAX_MS)], folder / "gateway.log", heap_mib=256)
+        process.start()
+        yield process
+        process.kill()
+
+
+def address(gateway: JavaProcess) -> str:
+    return str(gateway.ready["gateway"])
+
+
+@asynccontextmanager
+async def client(gateway: JavaProcess) -> AsyncIterator[GatewayClient]:
+    made = GatewayClient(GatewayClientSettings(address=address(gateway), append_batch_bytes_max=MIB))
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@asynccontextmanager
+async def channel(gateway: JavaProcess) -> AsyncIterator[Any]:
+    """A connection of its own, without anything of our client."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    async with grpc.aio.insecure_channel(address(gateway), options=options) as made:
+        yield made
+
+
+async def ledger_of(gateway: JavaProcess, entries: int, size: int) -> int:
+    async with client(gateway) as store:
+        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        for entry in range(entries):
+            await store.append(ledger, entry, bytes(size))
+        await store.close_ledger(ledger)
+        return ledger
+
+
+def raw(channel: Any, method: str, kind: str) -> Any:
+    return getattr(channel, kind)(SERVICE + method, request_serializer=lambda b: b, response_deserializer=lambda b: b)
+
+
+# ---- what they do; each returns when the worst is under way, and goes on until it is closed
+
+Hostile = Callable[[JavaProcess, AsyncExitStack], Awaitable[None]]
+
+
+async def readers_that_never_read(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    ledger = await ledger_of(gateway, 40, MIB)
+    request = pb.ReadRequest(ledger_id=ledger, last_entry_id=-1, max_bytes=4 * MIB).SerializeToString()
+    for _ in range(40):
+        call = raw(await stack.enter_async_context(channel(gateway)), "Read", "unary_stream")(request)
+        stack.callback(call.cancel)
+        await call.initial_metadata()
+
+
+async def readers_of_large_entries(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    ledger = await ledger_of(gateway, 12, LARGE)
+
+    async def read() -> None:
+        async with client(gateway) as store:
+            for _ in range(3):
+                assert sum([len(p) async for chunk in store.read(ledger, 0) for p in chunk.payloads]) == 12 * LARGE
+
+    readers = asyncio.gather(read(), read(), read(), read())
+    stack.push_async_callback(lambda: readers)
+
+
+async def small_entries_before_large_ones(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    """What was seen so far says nothing of what comes."""
+    async with client(gateway) as store:
+        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        for entry in range(200):
+            await store.append(ledger, entry, bytes(LARGE if entry >= 190 else 10))
+        await store.close_ledger(ledger)
+    request = pb.ReadRequest(ledger_id=ledger, last_entry_id=-1).SerializeToString()
+    for _ in range(20):
+        call = raw(await stack.enter_async_context(channel(gateway)), "Read", "unary_stream")(request)
+        stack.callback(call.cancel)
+        await call.initial_metadata()
+
+
+async def messages_of_millions(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    entries = pb.LedgerAppend(ledger_id=1).SerializeToString() + b"\x1a\x00" * 2_500_000
+    nested = b"\x0a" + _varint(len(entries)) + entries
+    for message in (b"\x0a\x00" * 2_500_000, nested):
+        for _ in range(4):
+            call = raw(await stack.enter_async_context(channel(gateway)), "Append", "stream_stream")(metadata=WRITER)
+            await call.write(message)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call.read()
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "message_ledgers_max" in refused.value.details() or "message_entries_max" in refused.value.details()
+
+
+async def messages_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    """Of 5 MB each, of which as much is sent as may be before anybody reads."""
+    host, port = address(gateway).split(":")
+    for _ in range(60):
+        _, writer = await asyncio.open_connection(host, int(port))
+        stack.callback(writer.close)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"") + _frame(1, 4, 1, _headers("Append")))
+        writer.write(_frame(0, 0, 1, struct.pack(">BI", 0, LARGE) + bytes(16_000)))
+        for _ in range(3):
+            writer.write(_frame(0, 0, 1, bytes(16_000)))
+        await writer.drain()
+
+
+async def appends_whose_answers_nobody_takes(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    many = pb.AppendRequest(
+        appends=[pb.LedgerAppend(ledger_id=n, payloads=[b"x"]) for n in range(1_000_000, 1_004_000)]
+    ).SerializeToString()
+
+    async def write(call: Any) -> None:
+        while True:
+            await call.write(many)
+
+    for _ in range(4):
+        call = raw(await stack.enter_async_context(channel(gateway)), "Append", "stream_stream")(metadata=WRITER)
+        task = asyncio.ensure_future(write(call))
+        stack.callback(task.cancel)
+
+
+async def connections_and_streams_without_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    host, port = address(gateway).split(":")
+    for _ in range(300):
+        _, writer = await asyncio.open_connection(host, int(port))
+        stack.callback(writer.close)
+    opened = await stack.enter_async_context(channel(gateway))
+    for _ in range(400):
+        stack.callback(raw(opened, "Append", "stream_stream")(metadata=WRITER).cancel)
+
+
+ALL: list[Hostile] = [
+    readers_that_never_read,
+    readers_of_large_entries,
+    small_entries_before_large_ones,
+    messages_of_millions,
+    messages_that_never_end,
+    appends_whose_answers_nobody_takes,
+    connections_and_streams_without_end,
+]
+
+
+@pytest.mark.parametrize("worst", ALL, ids=lambda worst: worst.__name__)
+async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, worst: Hostile) -> None:
+    slowest_s, loop = 0.0, asyncio.get_running_loop()
+    async with asyncio.timeout(120), client(gateway) as store, AsyncExitStack() as stack:
+        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        await worst(gateway, stack)
+        for entry in range(APPENDS):
+            began = loop.time()
+            async with asyncio.timeout(APPEND_MAX_S):
+                await store.append(ledger, entry, bytes(200))
+            slowest_s = max(slowest_s, loop.time() - began)
+        assert gateway.running, gateway.log_tail()
+        assert [p async for chunk in store.read(ledger, 0, 20) for p in chunk.payloads] == [bytes(200)] * 21, "a daemon can recover"
+    print(f"{worst.__name__}: the slowest of {APPENDS} appends took {slowest_s * 1000:.0f} ms")
+    async with channel(gateway) as fresh:
+        check = fresh.unary_unary(
+            "/grpc.health.v1.Health/Check", request_serializer=lambda b: b, response_deserializer=health_pb2.HealthCheckResponse.FromString
+        )
+        assert (await check(b"", timeout=30, wait_for_ready=True)).status == health_pb2.HealthCheckResponse.SERVING
+    assert gateway.running, gateway.log_tail()
+
+
+async def test_a_reader_that_does_not_read_is_cut_off(gateway: JavaProcess) -> None:
+    ledger = await ledger_of(gateway, 8, MIB)
+    request = pb.ReadRequest(ledger_id=ledger, last_entry_id=-1).SerializeToString()
+    async with asyncio.timeout(60), channel(gateway) as one:
+        call = raw(one, "Read", "unary_stream")(request)
+        while not call.done():
+            await asyncio.sleep(0.1)
+        assert await call.code() is not grpc.StatusCode.OK
+
+
+async def test_the_limits_of_a_message_are_told_and_kept_by_our_client(gateway: JavaProcess) -> None:
+    async with client(gateway) as store:
+        info = await store.describe()
+        assert (info.message_entries_max, info.message_ledgers_max) == (4_096, 4_096)
+        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        await asyncio.gather(*(store.append(ledger, entry, b"") for entry in range(6_000)))
+        with pytest.raises(GatewayRefused, match="ENTRY_TOO_LARGE"):
+            await store.append(ledger, 6_000, bytes(info.entry_bytes_max + 1))
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def _headers(method: str) -> bytes:
+    """As literals, which need no table."""
+    path = SERVICE + method
+    pairs = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "content-type": "application/grpc", "te": "trailers"}
+    return b"".join(
+        b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode() for name, value in (*pairs.items(), *WRITER)
+    )
