@@ -56,7 +56,10 @@ ONLY_THE_DAEMONS = {"MemoryDenyWriteExecute": "yes", "ProcSubset": "pid"}
 
 
 def flags_of_the_gateway() -> set[str]:
-    return {*re.findall(r'Flag\.(?:text|number|yesNo)\("([a-z-]+)"', (JAVA / "service/GatewaySettings.java").read_text()), "metadata-service-uri"}
+    return {
+        *re.findall(r'Flag\.(?:text|number|yesNo)\("([a-z-]+)"', (JAVA / "service/GatewaySettings.java").read_text()),
+        "metadata-service-uri",
+    }
 
 
 def java_default(flag: str) -> int:

@@ -43,4 +43,5 @@ async def test_pulsars_cursor_ledgers_are_read_and_its_messages_are_not(stack: S
 
 async def _first(client: GatewayClient, ledger: int) -> bytes:
     """Its first entry: Pulsar's password is empty, so that nothing but the gateway stands before it."""
-    return [payload async for chunk in client.read(ledger, 0, unconfirmed=True) for payload in chunk.payloads][0]
+    chunk = await anext(client.read(ledger, 0, unconfirmed=True))
+    return chunk.payloads[0]
