@@ -35,6 +35,7 @@ class KeeperFaults:
     credit_bytes: int = 4 << 20
     refuse_opens: int = 0  # so many opens are refused as UNAVAILABLE
     silent: bool = False  # no Hello is answered
+    zookeeper_away: bool = False  # opens are refused as UNAVAILABLE, but for those that resume
 
 
 class FakeKeeper:
@@ -44,6 +45,8 @@ class FakeKeeper:
         self.faults = faults or KeeperFaults()
         self.cursors: dict[str, FakeCursor] = {}
         self.holders: dict[str, tuple[FakeStream, int]] = {}
+        self.shown: dict[str, str] = {}
+        """Of the cursors that are held: the source that got the state last."""
         self.streams: set[FakeStream] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.incarnation = 0
@@ -68,11 +71,17 @@ class FakeKeeper:
         for cursor in self.cursors.values():
             cursor.pending.clear()
         self.holders.clear()
+        self.shown.clear()
         for task in list(self.tasks):
             task.cancel()
         if self._server:
             await self._server.stop(grace=0)
             self._server = None
+
+    def break_streams(self) -> None:
+        """Every stream ends; the cursors stay held."""
+        for task in list(self.tasks):
+            task.cancel()
 
     async def dial(self, address: str) -> None:
         """Subscribe to a source that serves `AckSource`; runs until the stream ends."""
@@ -117,10 +126,9 @@ class FakeKeeper:
         sender = asyncio.get_running_loop().create_task(_write(stream, context))
         try:
             async for message in requests:
-                if message.WhichOneof("message") == "hello":
-                    if not self.faults.silent:
-                        stream.hello()
-                elif problem := stream.receive(message):
+                if message.WhichOneof("message") == "hello" and not self.faults.silent:
+                    stream.hello()
+                if problem := stream.receive(message):
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         finally:
             self.tasks.discard(task)

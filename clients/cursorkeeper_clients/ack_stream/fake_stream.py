@@ -41,6 +41,7 @@ class FakeStream:
         self.keeper = keeper
         self.outbox: asyncio.Queue[pb.KeeperMessage] = asyncio.Queue()
         self.handles: dict[int, _Handle] = {}
+        self.source = ""
         self._refused: set[int] = set()
         keeper.streams.add(self)
 
@@ -58,6 +59,7 @@ class FakeStream:
         if kind is None:
             return "an empty message"
         if kind == "hello":
+            self.source = f"{message.hello.name}/{message.hello.incarnation}"
             return None
         number = getattr(message, kind).handle
         try:
@@ -86,6 +88,7 @@ class FakeStream:
                     self._reset(message.reset_cursor)
                 case "close_cursor":
                     self.confirm(number)
+                    self.keeper.shown.pop(self._handle(number).cursor.name, None)
                     self._forget(number)
                     self.send(pb.KeeperMessage(closed=pb.Closed(handle=number)))
         except FakeRefusal as refusal:
@@ -133,7 +136,6 @@ class FakeStream:
             start = position_of(message.start) if message.HasField("start") else Position(first, -1)
             cursor = FakeCursor(name, start, dict(message.cursor_properties), message.layout)
             keeper.cursors[name] = cursor
-            cursor.epoch += 1
         elif held := keeper.holders.get(name):
             if not message.takeover:
                 raise FakeRefusal("ALREADY_OPEN", "another handle has it")
@@ -142,12 +144,26 @@ class FakeStream:
             other._forget(other_number)
             other._refused.add(other_number)
             other.send(pb.KeeperMessage(deposed=pb.Deposed(handle=other_number, epoch=cursor.epoch)))
+        resumes = (
+            message.HasField("resume")
+            and keeper.shown.get(name) == self.source
+            and (message.resume.epoch, message.resume.generation) == (cursor.epoch, cursor.generation)
+        )
+        if keeper.faults.zookeeper_away and not resumes:
+            raise FakeRefusal("UNAVAILABLE", "ZooKeeper is away")
+        if name not in keeper.shown:
+            cursor.epoch += 1  # not held: a claim
         cursor.take_layout(message.layout)
         self._refused.discard(number)
         keeper.holders[name] = (self, number)
         handle = self.handles[number] = _Handle(cursor, granted=keeper.faults.credit_bytes)
-        for part in cursor.recovered(number):
-            self.send(part)
+        if resumes:
+            opened = pb.Opened(handle=number, epoch=cursor.epoch, generation=cursor.generation, resumed=True)
+            self.send(pb.KeeperMessage(opened=opened))
+        else:
+            keeper.shown[name] = self.source
+            for part in cursor.recovered(number):
+                self.send(part)
         self.send(pb.KeeperMessage(credit=pb.Credit(handle=number, granted_bytes=handle.granted)))
 
     def _acks(self, handle: _Handle, batch: pb.AckBatch) -> None:
@@ -185,6 +201,7 @@ class FakeStream:
         name = self.handles[number].cursor.name if number in self.handles else f"{message.topic}|{message.subscription}"
         if self.keeper.cursors.pop(name, None) is None:
             raise FakeRefusal("NOT_FOUND", "no such cursor")
+        self.keeper.shown.pop(name, None)
         self._forget(number)
         self.send(pb.KeeperMessage(deleted=pb.Deleted(handle=number)))
 

@@ -37,8 +37,11 @@ T = TypeVar("T")
 class CursorHandle:
     """Made by `SourceSession.open`. `on_durable(seq)` is called with every confirmation, in the loop, and must be quick."""
 
-    def __init__(self, number: int, cursor: str, settings: SourceSettings, outbox: Outbox) -> None:
+    def __init__(self, number: int, cursor: str, settings: SourceSettings, outbox: Outbox, known: CursorState | None = None) -> None:
         self.number, self.cursor, self._settings, self._outbox = number, cursor, settings, outbox
+        self._known = known
+        self.resumed = False
+        """The keeper let this handle go on where an earlier one broke off: `wait_opened` returned the state that was known."""
         self.on_durable: Callable[[int], None] | None = None
         self.on_ended: Callable[[], None] | None = None
         self.epoch = self.generation = 0
@@ -73,7 +76,7 @@ class CursorHandle:
         return self._opened.result() if self._opened.done() and not self._opened.exception() else None
 
     async def wait_opened(self) -> CursorState:
-        """The recovered state. Nothing may be dispatched before it is here."""
+        """The recovered state, or the known one of a handle that resumed. Nothing may be dispatched before it is here."""
         return await self._within(asyncio.shield(self._opened), self._settings.open_timeout_s, "open")
 
     async def send_acks(self, acks: Acks | bytes) -> int:
@@ -155,8 +158,14 @@ class CursorHandle:
         """One message of the keeper for this handle."""
         match kind:
             case "opened":
-                self._parts = RecoveredParts(message.opened)
                 self.epoch, self.generation = message.opened.epoch, message.opened.generation
+                if not message.opened.resumed:
+                    self._parts = RecoveredParts(message.opened)
+                elif self._known is None:
+                    raise HandleClosed(f"{self.cursor}: the keeper resumes what nobody asked it to")
+                elif not self._opened.done():
+                    self.resumed = True
+                    self._opened.set_result(self._known)
             case "state_part" if self._parts:
                 self._parts.add(message.state_part)
             case "state_end" if self._parts:

@@ -14,6 +14,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from cursorkeeper_clients.ack_stream.columns import encode_acks
 from cursorkeeper_clients.ack_stream.errors import AcksTooLarge, AckStreamError, CursorRefused, HandleClosed, KeeperTimeout, SessionLost
@@ -45,11 +46,13 @@ class ResumingCursor:
         self.state: CursorState | None = None
         self.handle: CursorHandle | None = None
         self.failed: AckStreamError | None = None
-        self.opens = 0
+        self.opens = self.resumes = 0
+        """How often the state was given, and how often a broken stream was taken up again without one."""
         self.last_ticket = self.durable_ticket = 0
         self.unconfirmed_bytes = 0
         self._unconfirmed: dict[int, tuple[bytes, int | None]] = {}  # ticket -> batch, its generation
         self._generation: int | None = None
+        self._resume: CursorState | None = None
         self._sent_ticket = 0
         self._seqs: deque[tuple[int, int]] = deque()  # seq, ticket
         self._reset_target: Position | None = None
@@ -155,7 +158,7 @@ class ResumingCursor:
             try:
                 await self._open_and_send(session)
             except SessionLost:
-                return  # the source brings a new stream
+                return  # the source brings a new stream, on which this one may be resumed
             except (KeeperTimeout, HandleClosed):  # no answer; or the keeper closed it by itself
                 attempt += 1
             except CursorRefused as refusal:
@@ -167,6 +170,7 @@ class ResumingCursor:
             finally:
                 self.handle = None
                 self._changed.set()
+            self._resume = None  # the keeper ended it: what it holds from now on has to be asked for
             await asyncio.sleep(self._pause_s(attempt))
 
     async def _open_and_send(self, session: SourceSession) -> None:
@@ -178,8 +182,13 @@ class ResumingCursor:
             start=self._start,
             takeover=True,
             cursor_properties=self._cursor_properties,
+            resume=self._resume,
         )
-        self._recovered(await handle.wait_opened())
+        state = await handle.wait_opened()
+        if handle.resumed:
+            self._resumed()
+        else:
+            self._recovered(state)
         handle.on_durable, handle.on_ended = self._confirmed, self._work.set
         self.handle = handle
         self._changed.set()
@@ -190,6 +199,8 @@ class ResumingCursor:
             if self._reset_target is not None:
                 target = self._reset_target
                 self._generation = await handle.reset(target)
+                if self._resume is not None:
+                    self._resume = replace(self._resume, generation=self._generation)
                 if self._reset_target is target:
                     self._reset_target = None
                 self._changed.set()
@@ -211,9 +222,16 @@ class ResumingCursor:
             self._sent_ticket = ticket
             self._seqs.append((seq, ticket))
 
+    def _resumed(self) -> None:
+        """A new handle of the same opening: send again from the first that is not confirmed."""
+        self.resumes += 1
+        self._seqs.clear()
+        self._layout_changed = False
+        self._sent_ticket = self.durable_ticket
+
     def _recovered(self, state: CursorState) -> None:
         """A new handle: send again from the first that is not confirmed; acks from before somebody's reset are void."""
-        self.state, self.opens = state, self.opens + 1
+        self.state, self._resume, self.opens = state, state, self.opens + 1
         self._seqs.clear()
         self._layout_changed = False
         if self._reset_target is None:

@@ -16,7 +16,7 @@ from cursorkeeper_clients.ack_stream.handle import CursorHandle
 from cursorkeeper_clients.ack_stream.messages import PROTOCOL_VERSION, hello, layout_run, position
 from cursorkeeper_clients.ack_stream.outbox import Outbox
 from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.values import LayoutItem, Position
+from cursorkeeper_clients.ack_stream.values import CursorState, LayoutItem, Position
 
 
 class SourceSession:
@@ -44,14 +44,21 @@ class SourceSession:
         start: Position | None = None,
         takeover: bool = False,
         cursor_properties: Mapping[str, str] | None = None,
+        resume: CursorState | None = None,
     ) -> CursorHandle:
-        """Ask for a cursor; `wait_opened` of the handle gives its state or says why not."""
+        """Ask for a cursor; `wait_opened` of the handle gives its state or says why not.
+
+        `resume`: what an earlier handle of this source got, in the generation of its newest reset. A keeper that holds the cursor
+        unchanged lets the new handle go on without a state and without ZooKeeper (`CursorHandle.resumed`); any other opens as always.
+        """
         message = pb.OpenCursor(topic=topic, subscription=subscription, create=create, takeover=takeover)
         message.layout.CopyFrom(layout_run(layout))
         message.cursor_properties.update(cursor_properties or {})
         if start is not None:
             message.start.CopyFrom(position(start))
-        handle = self._new_handle(f"{topic}|{subscription}")
+        if resume is not None:
+            message.resume.CopyFrom(pb.ResumePoint(epoch=resume.epoch, generation=resume.generation))
+        handle = self._new_handle(f"{topic}|{subscription}", resume)
         message.handle = handle.number
         self.outbox.put(pb.SourceMessage(open_cursor=message).SerializeToString())
         return handle
@@ -109,10 +116,10 @@ class SourceSession:
         self._changed.set()
         self._over.set()
 
-    def _new_handle(self, cursor: str) -> CursorHandle:
+    def _new_handle(self, cursor: str, known: CursorState | None = None) -> CursorHandle:
         if self.ended:
             raise self.ended
-        handle = CursorHandle(self._next_handle, cursor, self._settings, self.outbox)
+        handle = CursorHandle(self._next_handle, cursor, self._settings, self.outbox, known)
         self._handles[handle.number] = handle
         self._next_handle += 1
         return handle

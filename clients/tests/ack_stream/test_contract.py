@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -186,6 +187,39 @@ async def test_a_deleted_cursor_is_gone(session: SourceSession, topic: str, open
         await session.delete(topic, "s")
     with pytest.raises(NoSuchCursor):
         await session.open(topic, "s", create=False).wait_opened()
+
+
+async def test_a_broken_stream_is_resumed_without_a_state(keeper: Keeper, topic: str) -> None:
+    async with SourceConnection(keeper.address, SETTINGS) as session:
+        first = session.open(topic, "s", layout=LAYOUT)
+        state = await first.wait_opened()
+        await first.wait_durable(await first.send_acks(entries(10, 1)))
+        generation = await first.reset(Position(10, 4))
+        await first.wait_durable(await first.send_acks(entries(10, 7)))
+    async with SourceConnection(keeper.address, SETTINGS) as session:
+        old = session.open(topic, "s", layout=LAYOUT, takeover=True, resume=state)
+        assert not old.resumed and not (await old.wait_opened()).is_acked(10, 6), "its generation is over: it gets the state"
+    async with SourceConnection(keeper.address, SETTINGS) as session:
+        second = session.open(topic, "s", layout=LAYOUT, takeover=True, resume=replace(state, generation=generation))
+        known = await second.wait_opened()
+        assert second.resumed and (second.epoch, second.generation) == (state.epoch, generation)
+        assert known.acked == {}, "what the source knew itself"
+        await second.wait_durable(await second.send_acks(entries(10, 8)))
+        assert second.durable_seq == 1 and second.sent_bytes <= second.granted_bytes
+    async with SourceConnection(keeper.address, SETTINGS) as session:
+        assert list((await reopened(session, topic)).acked[10]) == [7, 8]
+
+
+async def test_nobody_resumes_what_another_source_was_given(keeper: Keeper, topic: str) -> None:
+    async with SourceConnection(keeper.address, SETTINGS) as session:
+        state = await session.open(topic, "s", layout=LAYOUT).wait_opened()
+    async with SourceConnection(keeper.address, replace(SETTINGS, incarnation="another")) as session:
+        other = session.open(topic, "s", layout=LAYOUT, takeover=True)
+        await other.wait_opened()
+        await other.wait_durable(await other.send_acks(entries(10, 3)))
+    async with SourceConnection(keeper.address, SETTINGS) as session:
+        again = session.open(topic, "s", layout=LAYOUT, takeover=True, resume=state)
+        assert list((await again.wait_opened()).acked[10]) == [3] and not again.resumed
 
 
 async def test_a_killed_keeper_ends_every_wait(keeper: Keeper, session: SourceSession, topic: str) -> None:

@@ -21,6 +21,7 @@ from cursorkeeper_clients.ack_stream import (
     LayoutItem,
     LayoutState,
     LedgerAcks,
+    Position,
     ResumingSource,
     SendWindowFull,
     SessionLost,
@@ -170,7 +171,7 @@ async def test_a_resuming_source_may_be_dialled(fake_keeper: FakeKeeper, topic: 
         for opens in (1, 2):
             dialling = asyncio.ensure_future(fake_keeper.dial(server.address))
             await cursor.wait_durable(await cursor.send(acks(opens)))
-            assert cursor.opens == opens
+            assert cursor.opens + cursor.resumes == opens
             dialling.cancel()
             await asyncio.gather(dialling, return_exceptions=True)
         assert list(fake_keeper.cursors[f"{topic}|s"].durable.acked[7]) == [1, 2]
@@ -270,3 +271,28 @@ async def test_a_resuming_source_takes_its_cursor_from_a_stream_that_is_not_know
         async with asyncio.timeout(3):
             await cursor.wait_durable(await cursor.send(acks(1)))
         assert isinstance(handle.ended, CursorDeposed)
+
+
+async def test_a_resuming_source_goes_on_while_zookeeper_is_away(fake_keeper: FakeKeeper, topic: str) -> None:
+    """Its stream breaks; the keeper holds the cursor and cannot prove it: acks go on all the same, each confirmed once."""
+    async with ResumingSource.dialling(fake_keeper.address, SETTINGS) as source:
+        durable: list[int] = []
+        cursor = source.cursor(topic, "s", layout=OPEN, on_durable=durable.append)
+        await cursor.wait_opened()
+        await cursor.send(acks(1))
+        await cursor.wait_durable()
+        assert await cursor.reset(Position(7, 0)) == 2
+        fake_keeper.faults.zookeeper_away = fake_keeper.faults.hold_durable = True
+        await cursor.send(acks(2))
+        fake_keeper.break_streams()
+        fake_keeper.faults.hold_durable = False
+        await cursor.wait_durable(await cursor.send(acks(3)))
+        assert (cursor.opens, cursor.resumes, cursor.durable_ticket) == (1, 1, 3) and durable == sorted(durable)
+        # what the keeper ended itself is not resumed
+        await fake_keeper.kill()
+        fake_keeper.faults.zookeeper_away = False
+        await fake_keeper.start()
+        await cursor.wait_durable(await cursor.send(acks(4)))
+        assert (cursor.opens, cursor.resumes) == (2, 1)
+        state = cursor.state
+        assert state is not None and [state.is_acked(7, entry) for entry in (1, 2, 3)] == [False, True, True]

@@ -71,7 +71,7 @@ class Answers:
     @property
     def waiting(self) -> int:
         """How many wait for proof."""
-        return sum(not q.proved for q in self.questions.values())
+        return sum(not q.proved for q in list(self.questions.values()))  # the metrics' thread asks, too
 
     def _stop(self) -> None:
         self.token, self.reading = 0, False

@@ -53,6 +53,8 @@ class FooterChecks:
         fails its request; that is its answer, and must not spoil the others'."""
         self._scheduled = False
         self._in_flight = 0
+        self.requests = 0
+        """Sent so far."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def check(self, path: str, version: int) -> Verdict:
@@ -79,6 +81,7 @@ class FooterChecks:
             if not group:
                 continue
             self._in_flight += 1
+            self.requests += 1
             task = asyncio.get_running_loop().create_task(self._ask(group), name="footer checks")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -47,7 +47,7 @@ class FooterStore:
         new_deployment: Callable[[], str] = random_deployment,
     ) -> None:
         self._zk, self._encode, self._root, self._inline_max = zookeeper, encode, root, inline_max_bytes
-        self._checks = FooterChecks(zookeeper)
+        self.checks = FooterChecks(zookeeper)
         self._new_deployment, self._deployment = new_deployment, ""
 
     async def deployment(self) -> str:
@@ -130,7 +130,7 @@ class FooterStore:
     async def check(self, name: CursorName, token: int, version: int) -> ev.Event:
         """FooterChecked, FooterCheckFailed or FooterCheckUnknown: a proof, where a read is none."""
         try:
-            verdict = await self._checks.check(name.path(self._root), version)
+            verdict = await self.checks.check(name.path(self._root), version)
         except zk_errors.ZooKeeperError as e:
             return ev.FooterCheckUnknown(token, str(e))
         return ev.FooterChecked(token) if verdict is Verdict.SAME else ev.FooterCheckFailed(token)

@@ -282,6 +282,16 @@ class Keeper:
         else:
             asyncio.get_running_loop().call_soon(self._reopen, runner.name, request, attach, listener)
 
+    async def proof(self, runner: CursorRunner) -> Proof:
+        """Whether this cursor is held here, as of an instant after this call."""
+        told: asyncio.Future[Proof] = asyncio.get_running_loop().create_future()
+        question = self.attach_id()
+        runner.prove(question, lambda proof: None if told.done() else told.set_result(proof))
+        try:
+            return await told
+        finally:
+            runner.forget(question)
+
     def _open_again(self, runner: CursorRunner, attach: int, listener: Listener) -> None:
         """The cursor ends only to be read again for this handle."""
         self._waiting_to_open[attach] = Waiting(listener)
@@ -338,7 +348,15 @@ class Keeper:
             runner.listeners[self.attach_id()] = listener
             runner.dispatch(ev.Delete())
         else:
-            raise RefusedError(Refusal.ALREADY_OPEN, name.display, "it is open on another handle", "delete it there, or close it first")
+            runner.prove(self.attach_id(), lambda proof: self._not_deleted(runner, proof, listener, only))
+
+    def _not_deleted(self, runner: CursorRunner, proof: Proof, listener: Listener, only: Mark | None) -> None:
+        if isinstance(proof, Held) and runner.handle is not None:
+            listener.on_refused(Refusal.ALREADY_OPEN, "it is open on another handle", "delete it there, or close it first")
+        elif isinstance(proof, Unknown):
+            listener.on_refused(Refusal.UNAVAILABLE, proof.reason, UNAVAILABLE_REMEDY)
+        else:
+            asyncio.get_running_loop().call_soon(self._delete_ended, runner.name, listener, only)
 
     def _delete_ended(self, name: CursorName, listener: Listener, only: Mark | None) -> None:
         try:

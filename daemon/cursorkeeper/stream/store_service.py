@@ -10,7 +10,7 @@ from cursorkeeper.core.footer import FORMAT_NATIVE
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import OPENING
 from cursorkeeper.runtime.keeper import Keeper
-from cursorkeeper.runtime.runner import CursorRunner
+from cursorkeeper.runtime.runner import CursorRunner, Gone, Unknown
 from cursorkeeper.stream import codec, state_parts
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
@@ -71,12 +71,22 @@ class CursorStoreService(rpc.CursorStoreServicer):
             )
         return runner
 
+    async def _proved(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
+        """A cursor of which something may be told: its state is there, and it was held here after the question came."""
+        runner = await self._recovered(ref, context)
+        proof = await self._keeper.proof(runner)
+        if isinstance(proof, Unknown):
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{runner.name}: {proof.reason}: ask again, here or elsewhere")
+        if isinstance(proof, Gone):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"{runner.name}: not held by this daemon any more: look who holds it now")
+        return runner
+
     async def Get(self, request: pb.GetRequest, context: Any) -> pb.CursorInfo:  # noqa: N802
-        """One cursor."""
+        """One cursor, as this daemon believes: it may be held elsewhere since."""
         return info_of(await self._runner(request.cursor, context))
 
     async def List(self, request: pb.ListRequest, context: Any) -> AsyncIterator[pb.CursorInfo]:  # noqa: N802
-        """All that are held."""
+        """All that are held, as this daemon believes."""
         for runner in list(self._keeper.cursors.values()):
             yield info_of(runner)
 
@@ -86,7 +96,7 @@ class CursorStoreService(rpc.CursorStoreServicer):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"{len(request.entries)} entries, {ENTRIES_MAX} are allowed: ask in parts"
             )
-        state = (await self._recovered(request.cursor, context)).machine.acks
+        state = (await self._proved(request.cursor, context)).machine.acks
         reply = pb.AckStateReply()
         marks = bytearray()
         for entry in request.entries:
@@ -101,6 +111,6 @@ class CursorStoreService(rpc.CursorStoreServicer):
 
     async def Export(self, request: pb.ExportRequest, context: Any) -> AsyncIterator[pb.KeeperMessage]:  # noqa: N802
         """The state as an opened source gets it; accepted acks included, so it may be ahead of what is durable."""
-        runner = await self._recovered(request.cursor, context)
+        runner = await self._proved(request.cursor, context)
         for message in list(state_parts.messages(0, runner.machine)):
             yield message

@@ -120,12 +120,13 @@ class _CursorCollector(Collector):
         states: dict[str, int] = {}
         ended, runners = self._keeper.counted()
         sums = {name: getattr(ended, name) for name in SUMMED}
-        chain_max = paused = size_sum = size_max = truncated = 0
+        chain_max = paused = waiting = size_sum = size_max = truncated = 0
         for runner in runners:
             machine = runner.machine
             states[str(machine.state)] = states.get(str(machine.state), 0) + 1
             chain_max = max(chain_max, len(machine.chain))
             paused += machine.paused
+            waiting += machine.answers.waiting
             size_sum += machine.metadata_bytes
             size_max = max(size_max, machine.metadata_bytes)
             truncated += machine.truncated_acks
@@ -136,6 +137,11 @@ class _CursorCollector(Collector):
             cursors.add_metric([state], count)
         yield cursors
         yield GaugeMetricFamily("cursorkeeper_cursors_paused", "Cursors whose acks wait too long.", value=paused)
+        yield GaugeMetricFamily(
+            "cursorkeeper_answers_waiting",
+            "Opens and questions that wait for ZooKeeper to say that the cursor is held here.",
+            value=waiting,
+        )
         yield GaugeMetricFamily("cursorkeeper_chain_ledgers_longest", "Ledgers in the longest chain.", value=chain_max)
         yield GaugeMetricFamily("cursorkeeper_appends_in_flight", "Records sent and not answered.", value=self._keeper.appends_in_flight)
         yield GaugeMetricFamily(

@@ -1,0 +1,213 @@
+"""What a keeper answers whose cursor went to another one, while its own way to ZooKeeper is bad. In virtual time, on the fakes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import Position
+from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.stream.store_service import CursorStoreService
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
+
+from daemon.tests.runtime.virtual import virtual
+from daemon.tests.support.world import NAME, Source, World, acks
+
+DATA = 10
+STALL_S = 8.0
+
+
+def link_of(keeper: Keeper) -> FakeZooKeeper:
+    """Its session."""
+    zk = keeper.footers._zk
+    assert isinstance(zk, FakeZooKeeper)
+    return zk
+
+
+async def moved(world: World, *, reset: bool = False) -> tuple[Keeper, Source]:
+    """A holds the cursor with entry 1; its link stalls; B takes over, and what it does there is confirmed. A knows nothing."""
+    a = Source(await world.keeper("a"))
+    await a.open()
+    a.ack(acks(DATA, 1))
+    await a.durable()
+    a.keeper.detach(NAME, a.attach)
+    keeper_b = await world.keeper("b")
+    link_of(a.keeper).stall(STALL_S)
+    b = Source(keeper_b)
+    await b.open()
+    if reset:
+        b.seq += 1
+        b.send(ev.Reset(b.attach, b.seq, 1, Position(DATA, -1)))
+        await b.durable()
+    b.ack(acks(DATA, 2))
+    await b.durable()
+    return a.keeper, b
+
+
+async def no_failures(world: World) -> None:
+    for keeper in world.keepers:
+        assert keeper.failures == []
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@virtual
+async def test_an_open_with_takeover_waits_for_the_proof_and_then_shows_everything(reset: bool) -> None:
+    world = World()
+    keeper, b = await moved(world, reset=reset)
+    again = Source(keeper)
+    opening = asyncio.ensure_future(again.open())
+    began = asyncio.get_running_loop().time()
+    await asyncio.sleep(STALL_S / 2)
+    assert not opening.done(), "nothing is said while ZooKeeper has not answered"
+    assert "ZooKeeper" in keeper.cursors[NAME].machine.waiting_for
+    await opening
+    assert asyncio.get_running_loop().time() - began >= STALL_S / 2
+    machine = again.machine
+    assert (machine.acks.is_acked(DATA, 2), machine.acks.is_acked(DATA, 1)) == (True, not reset)
+    assert machine.generation == (2 if reset else 1)
+    assert b.told.ended == "deposed"
+    again.ack(acks(DATA, 3))
+    await again.durable()
+    await no_failures(world)
+
+
+@virtual
+async def test_an_open_without_takeover_finds_the_new_owner() -> None:
+    world = World()
+    keeper, b = await moved(world)
+    told = await Source(keeper).open(takeover=False)
+    assert told.refused is not None and told.refused[0] == "OPEN_ELSEWHERE"
+    b.ack(acks(DATA, 3))
+    await b.durable()
+    assert not b.told.ended
+    await no_failures(world)
+
+
+@virtual
+async def test_that_another_handle_holds_it_is_an_answer_too() -> None:
+    """A's handle is still there, but the cursor is B's: the second open must not hear ALREADY_OPEN."""
+    world = World()
+    a = Source(await world.keeper("a"))
+    await a.open()
+    b = Source(await world.keeper("b"))
+    link_of(a.keeper).stall(STALL_S)
+    await b.open()
+    told = await Source(a.keeper).open(takeover=False)
+    assert told.refused is not None and told.refused[0] == "OPEN_ELSEWHERE"
+    assert a.told.ended == "deposed"
+    await no_failures(world)
+
+
+@virtual
+async def test_a_leader_that_was_deposed_proves_nothing() -> None:
+    """It answers A's sync and read with A's own footer; the open is answered when there is a quorum again."""
+    world = World()
+    a = Source(await world.keeper("a"))
+    await a.open()
+    a.keeper.detach(NAME, a.attach)
+    b = Source(await world.keeper("b"))
+    link_of(a.keeper).follow_old_leader(12.0)
+    await b.open()
+    b.ack(acks(DATA, 2))
+    await b.durable()
+    again = Source(a.keeper)
+    opening = asyncio.ensure_future(again.open())
+    await asyncio.sleep(6.0)
+    assert not opening.done()
+    await opening
+    assert again.machine.acks.is_acked(DATA, 2)
+    await no_failures(world)
+
+
+@virtual
+async def test_zookeeper_away_is_said_in_time_and_the_cursor_stays() -> None:
+    world = World(limits=Limits(answer_wait_max_ms=3_000))
+    a = Source(await world.keeper("a"))
+    await a.open()
+    a.ack(acks(DATA, 1))
+    await a.durable()
+    a.keeper.detach(NAME, a.attach)
+    world.zookeeper.stop()
+    began = asyncio.get_running_loop().time()
+    told = await Source(a.keeper).open()
+    assert told.refused is not None and told.refused[0] == "UNAVAILABLE" and "ZooKeeper" in told.refused[1]
+    assert asyncio.get_running_loop().time() - began == pytest.approx(3.0, abs=0.5)
+    resumed = Source(a.keeper)
+    resumed.keeper.open(NAME, ev.Open(takeover=True, resume=ev.Resume(1, 1)), resumed.attach, resumed.told)
+    assert resumed.told.continued, "who comes back with what it got goes on meanwhile"
+    resumed.ack(acks(DATA, 5))
+    await resumed.durable()
+    world.zookeeper.start()
+    again = Source(a.keeper)
+    await again.open()
+    assert again.machine is resumed.machine and again.machine.acks.is_acked(DATA, 5)
+    await no_failures(world)
+
+
+class Aborted(Exception):
+    """What gRPC does on abort."""
+
+
+class Context:
+    """The one call of a service's context that is used."""
+
+    code: grpc.StatusCode | None = None
+    text = ""
+
+    async def abort(self, code: grpc.StatusCode, text: str) -> None:
+        self.code, self.text = code, text
+        raise Aborted(text)
+
+
+async def exported(service: CursorStoreService, context: Context) -> list[pb.KeeperMessage]:
+    ref = pb.CursorRef(topic=NAME.topic, subscription=NAME.subscription)
+    return [message async for message in service.Export(pb.ExportRequest(cursor=ref), context)]
+
+
+async def asked(service: CursorStoreService, context: Context) -> Any:
+    ref = pb.CursorRef(topic=NAME.topic, subscription=NAME.subscription)
+    return await service.AckState(pb.AckStateRequest(cursor=ref, ledger_id=DATA, entries=[1, 2]), context)
+
+
+@pytest.mark.parametrize("question", [asked, exported])
+@virtual
+async def test_what_is_told_of_a_held_cursor_is_proved(question: Any) -> None:
+    """AckState and Export at a daemon that has lost the cursor say so; where ZooKeeper is away they say that."""
+    world = World(limits=replace(Limits(), answer_wait_max_ms=3_000))
+    keeper, b = await moved(world)
+    service, context = CursorStoreService(keeper), Context()
+    waits = asyncio.ensure_future(question(service, context))
+    with pytest.raises(Aborted):
+        await waits
+    assert context.code is grpc.StatusCode.UNAVAILABLE and "ZooKeeper" in context.text
+    await asyncio.sleep(STALL_S)
+    with pytest.raises(Aborted):
+        await question(service, context)
+    assert context.code is grpc.StatusCode.NOT_FOUND
+    assert await question(CursorStoreService(b.keeper), Context())
+    await no_failures(world)
+
+
+@virtual
+async def test_many_that_come_back_share_a_request() -> None:
+    """A broker's stream breaks with 500 cursors on it: proving all of them takes a few requests."""
+    world = World()
+    keeper = await world.keeper("a")
+    names = [CursorName("persistent://t/ns/topic", f"sub-{n}") for n in range(500)]
+    firsts = [Source(keeper, name) for name in names]
+    await asyncio.gather(*(one.open() for one in firsts))
+    for one in firsts:
+        keeper.detach(one.name, one.attach)
+    before = keeper.footers.checks.requests
+    agains = [Source(keeper, name) for name in names]
+    await asyncio.gather(*(one.open() for one in agains))
+    assert all(again.machine is first.machine for first, again in zip(firsts, agains, strict=True))
+    assert keeper.footers.checks.requests - before <= 4
+    await no_failures(world)
