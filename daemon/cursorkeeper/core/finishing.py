@@ -228,6 +228,10 @@ def _drive_close(m: CursorMachine) -> None:
         _propose_inline(m, base, FooterState.CLOSED, Purpose.CLOSE)
         return
     m.inline_refused = True  # from here on through BookKeeper
+    if m.behind and not whole_states.is_stuck(m):
+        if m.state_writer is None:
+            snapshotting.start(m, snapshotting.LOST, m.now)
+        return  # what is stored is less than what was confirmed
     if m.snapshot is not None:
         snapshotting.abort(m)
     if m.writer.outbox or m.writer.unconfirmed:

@@ -126,6 +126,7 @@ def drive(m: CursorMachine, now: float) -> None:
         and m.progress.is_clear
         and not m.queue
         and not m.resets
+        and (not m.behind or whole_states.is_stuck(m))
     ):
         m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
         m.answers.drop(m.attach)
@@ -157,6 +158,7 @@ def on_appended(m: CursorMachine, event: ev.Appended, now: float) -> None:
         m.counters.late_events += 1
         return
     sent = ledger.in_flight.popleft()
+    ledger.acked_entry = event.entry
     ledger.stored_bytes += event.stored_bytes
     whole = m.state_writer is not None
     if (sent.record is not None) if whole else (event.entry == 0):

@@ -71,6 +71,8 @@ class Counters:
     truncations: int = 0
     """How often the stored state began to leave something out."""
     truncated_flushes: int = 0
+    lost_entries: int = 0
+    """Entries that BookKeeper had acknowledged and that recovery of their ledger did not find."""
 
     def add(self, other: Counters) -> None:
         """What another machine counted, too."""
@@ -100,6 +102,10 @@ class CursorMachine:
         self.answers = answers.Answers()
         self.snapshot: SnapshotRun | None = None
         self.snapshot_asked = False
+        self.snapshots_failed = 0
+        """In a row, because their ledger failed."""
+        self.behind = False
+        """BookKeeper has lost entries that it had acknowledged: the whole state, which is here, is written as soon as it can be."""
 
         self.acks = AckState()
         self.epoch = 0
@@ -221,6 +227,8 @@ class CursorMachine:
         # once said it holds until acks are durable again: an answer alone does not make them so
         away_at = evidence.waited_at_s(self) if self.paused_for == "away" else evidence.away_at_s(self)
         stuck_for = "limit" if self.unfit is not None else "away" if away_at is not None and now >= away_at else ""
+        if stuck_for == "away" and snapshotting.is_given_little_hope(self):
+            stuck_for = "chain"
         if not stuck_for:
             self.paused_for = ""
             self.move(rolling.live_state(self))
@@ -231,7 +239,9 @@ class CursorMachine:
         if stuck_for != self.paused_for:
             self.paused_for = stuck_for
             self.move(State.NOT_PERSISTABLE)
-            if self.unfit is not None:
+            if stuck_for == "chain":
+                self._tell_paused(snapshotting.why_waited_for(self))
+            elif self.unfit is not None:
                 self._tell_paused(self.unfit.why.reason if self.limits.pause_at_limit else "")
             else:
                 self._tell_paused(self.writer.trouble or self.waiting_for or "acks are not durable yet")
@@ -315,6 +325,7 @@ class CursorMachine:
     def forget_limits(self) -> None:
         """Another state is durable than the one that did not fit, or was cut."""
         self.unfit, self.note_awaited, self.truncated, self.stored_truncation = None, False, None, None
+        self.behind = False
         self.fits_since_s = self.now
 
     def move(self, state: State) -> None:

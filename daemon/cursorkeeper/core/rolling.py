@@ -48,7 +48,8 @@ def drive(m: CursorMachine, now: float) -> None:
                 _create(m)
         case WriterPhase.OPEN:
             assert w.current is not None
-            if w.current.first_acked and not w.current.named and m.commit.outstanding is None and not m.resets:
+            unnamed = w.current.first_acked and not w.current.named and not snapshotting.is_named_by_switch(m)
+            if unnamed and m.commit.outstanding is None and not m.resets:
                 _name(m, w.current)
             if _is_full(m, w.current, now):
                 leave_planned(m)
@@ -70,7 +71,7 @@ def _needs_ledger(m: CursorMachine) -> bool:
         return True
     if len(m.chain) >= m.limits.chain_ledgers_hard_max and not m.closing and m.state_writer is None:
         # the snapshot that shortens the chain goes first; its own ledger is exempt, and the last one before a close, which takes none
-        m.waiting_for = f"a snapshot: the chain has {len(m.chain)} ledgers"
+        m.waiting_for = snapshotting.why_waited_for(m)
         return False
     if m.closing and not m.inline_refused:
         return False  # `finishing` tries the footer first
@@ -189,6 +190,7 @@ def fail(m: CursorMachine, reason: str) -> None:
     w.phase, w.trouble, w.retry_at_s = WriterPhase.FAILED, f"BookKeeper: ledger {w.current.ledger}: {reason}", None
     w.failed_at_s = m.now if w.failed_at_s is None else w.failed_at_s
     m.emit(fx.Report("ledger failed", {"ledger": w.current.ledger, "reason": reason}))
+    m.snapshots_failed += m.snapshot is not None
     snapshotting.abort(m)
 
 
@@ -243,6 +245,27 @@ def on_ledger_ended(m: CursorMachine, event: ev.LedgerEnded, now: float) -> None
     else:
         m.emit(fx.DeleteLedgers((left.ledger,)))
     abandon(m)
+    if event.last_entry < left.acked_entry:
+        _entries_lost(m, left, event.last_entry, now)
+
+
+def _entries_lost(m: CursorMachine, left: OpenLedger, last_entry: int, now: float) -> None:
+    """BookKeeper has broken its promise. Of what it acknowledged, that may be confirmed which a committed footer led to: it is
+    here still, so the whole state is written at once. What was not confirmed was put back."""
+    m.counters.lost_entries += left.acked_entry - last_entry
+    fields: dict[str, str | int] = {"ledger": left.ledger, "expected_last_entry": left.acked_entry, "answered_last_entry": last_entry}
+    m.emit(fx.Report("acknowledged entries lost", {**fields, "confirmed": "perhaps" if left.named else "no"}))
+    if not left.named or m.deleting:
+        return
+    base = m.base
+    if isinstance(base, SnapshotBase) and base.ledger == left.ledger and base.last_entry > last_entry and m.previous is not None:
+        # the end of the newest snapshot is among them: until there is another one, the footer leads to the one before
+        known = {c.ledger for c in m.previous.chain}
+        m.base, m.chain = m.previous.base, m.previous.chain + tuple(c for c in m.chain if c.ledger not in known)
+        m.previous = None
+    m.behind = True
+    if m.state_writer is None:
+        snapshotting.start(m, snapshotting.LOST, now)
 
 
 def abandon(m: CursorMachine) -> None:

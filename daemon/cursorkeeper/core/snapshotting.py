@@ -31,6 +31,12 @@ ASKED = "asked"
 """The reason of a snapshot that an event asked for."""
 TAKEN = "snapshot taken"
 """What is then reported."""
+LOST = "lost"
+"""The reason of a snapshot that is taken because BookKeeper has lost entries: no interval is waited for."""
+BACK_OFF_MAX_S = 60.0
+"""Between a snapshot that failed and the next try, at most."""
+FAILED_MANY = 3
+"""So many failures in a row are told to the source as the reason of a pause, if the chain waits for a snapshot."""
 
 
 class SnapshotPhase(Enum):
@@ -113,7 +119,8 @@ def drive(m: CursorMachine, now: float) -> None:
         _maybe_start(m, now)
         return
     ledger = m.writer.current
-    if run.phase is SnapshotPhase.MOVING and ledger is not None and ledger.named and ledger.ledger != run.left and m.writer.is_usable:
+    led_to = ledger is not None and (ledger.named or (ledger.first_acked and is_named_by_switch(m)))
+    if run.phase is SnapshotPhase.MOVING and led_to and ledger is not None and ledger.ledger != run.left and m.writer.is_usable:
         run.phase = SnapshotPhase.WRITING
         run.records_before = m.cost.records
     if run.phase is SnapshotPhase.SWITCHING and m.commit.outstanding is None and not m.resets and not m.deleting:
@@ -131,20 +138,53 @@ def _maybe_start(m: CursorMachine, now: float) -> None:
     if not _may_start(m):
         return
     foreign = whole_states.is_foreign(m)
+    if m.snapshots_failed and now < _not_before_s(m):
+        return
     reason = snapshot_reason(m.limits, m.cost, chain_ledgers=len(m.chain), now_s=now, jitter=m.jitter, foreign=foreign)
     if m.snapshot_asked:
         reason = ASKED
+    if m.behind:
+        reason = LOST
     if reason is not None:
         start(m, reason, now)
+
+
+def _not_before_s(m: CursorMachine) -> float:
+    """The interval, doubled with each failure but the first: every try may leave a ledger behind."""
+    wait = m.limits.snapshot_interval_min_s * 2.0 ** min(max(0, m.snapshots_failed - 1), 16)
+    return m.cost.snapshot_at_s + max(m.limits.snapshot_interval_min_s, min(wait, BACK_OFF_MAX_S))
+
+
+def is_waited_for(m: CursorMachine) -> bool:
+    """No other ledger may be added to the chain before a snapshot has shortened it."""
+    return m.state_writer is None and len(m.chain) >= m.limits.chain_ledgers_hard_max
+
+
+def why_waited_for(m: CursorMachine) -> str:
+    """For whoever waits."""
+    failed = f", and {m.snapshots_failed} snapshots in a row have failed: {m.writer.trouble}" if m.snapshots_failed else ""
+    return f"a snapshot: the chain has {len(m.chain)} ledgers{failed}"
+
+
+def is_given_little_hope(m: CursorMachine) -> bool:
+    """The chain waits for a snapshot, and several have failed."""
+    return is_waited_for(m) and m.snapshots_failed >= FAILED_MANY
+
+
+def is_named_by_switch(m: CursorMachine) -> bool:
+    """One snapshot may add its ledger to a chain at its limit, so that acks go on meanwhile. If that failed, the ledger of the
+    next one is named by its end alone: until then nothing in it counts, and a failure leaves nothing behind."""
+    return m.snapshot is not None and not m.closing and m.state_writer is None and len(m.chain) > m.limits.chain_ledgers_hard_max
 
 
 def start_at_s(m: CursorMachine) -> float | None:
     """When to look again, if acks wait for a snapshot that shortens the chain, or the form is to change; the cost rule itself
     can wait for an event."""
     waiting = len(m.chain) >= m.limits.chain_ledgers_hard_max and not m.progress.is_clear
-    if not (waiting or whole_states.is_foreign(m)) or not _may_start(m):
+    if not (waiting or m.behind or m.snapshot_asked or whole_states.is_foreign(m)) or not _may_start(m):
         return None
-    return m.cost.snapshot_at_s + m.limits.snapshot_interval_min_s
+    at_once = (m.behind or m.snapshot_asked) and not m.snapshots_failed
+    return 0.0 if at_once else _not_before_s(m)
 
 
 def write(m: CursorMachine, now: float) -> None:
@@ -235,10 +275,15 @@ def switched(m: CursorMachine, done: Committed, now: float) -> None:
     m.cost.snapshot_bytes = m.base.length
     m.cost.snapshot_at_s = now
     m.counters.snapshots += 1
+    m.snapshots_failed, m.behind = 0, False
     if m.snapshot_asked:
         m.snapshot_asked = False
         m.emit(fx.Report(TAKEN, {"ledger": m.base.ledger, "bytes": m.base.length}))
     whole_states.switched(m)
+    ledger = m.writer.current
+    if ledger is not None and ledger.ledger == m.base.ledger and not ledger.named:
+        ledger.named = True
+        flushing.confirm(m)
     m.delete_dropped(done)
 
 

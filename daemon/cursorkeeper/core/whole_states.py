@@ -107,9 +107,10 @@ def are_notes_needed(m: CursorMachine, footer: Footer) -> bool:
 
 def is_rewrite_due(m: CursorMachine) -> bool:
     """A whole state is to be written although nothing is new: none is on its way that would replace the native chain."""
-    if m.state_writer is None or m.state not in LIVE or m.closing or is_stuck(m) or not is_foreign(m):
+    if m.state_writer is None or is_stuck(m):
         return False
-    return not m.writer.outbox and not m.writer.unconfirmed
+    wanted = m.behind or (m.state in LIVE and not m.closing and is_foreign(m))
+    return wanted and not m.writer.outbox and not m.writer.unconfirmed
 
 
 def flush_at(m: CursorMachine, *, urgent: bool) -> float | None:
@@ -208,7 +209,7 @@ def is_held(m: CursorMachine, outgoing: Outgoing) -> bool:
 def durable(m: CursorMachine, outgoing: Outgoing) -> None:
     """A record is durable: it is what a reader would find."""
     if m.state_writer is not None:
-        m.stored_truncation = outgoing.truncated
+        m.stored_truncation, m.behind = outgoing.truncated, False
 
 
 def left_behind(m: CursorMachine) -> None:

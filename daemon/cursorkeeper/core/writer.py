@@ -68,6 +68,8 @@ class OpenLedger:
     first_acked: bool = False
     """What a reader needs first is acknowledged: the open record, or a whole state. Before that it is not named."""
     in_flight: deque[Sent] = field(default_factory=deque)
+    acked_entry: int = -1
+    """Newest entry acknowledged by the quorum: recovery that answers less has lost entries."""
     acked_record: int | None = None
     """Newest record acknowledged here; durable only if `named`."""
 

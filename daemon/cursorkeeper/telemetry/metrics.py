@@ -27,12 +27,13 @@ _RECOVERY_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 
 _BYTES = tuple(float(64 * 2 ** (step / 2)) for step in range(29))
 """64 B to 1 MiB in steps of 1.41."""
 _WARN = (
-    "paused", "cursor refused", "handle refused", "bug", "ledger failed", "ledger left", "ledger not deleted", "state truncated",
-    "state does not fit", "state recovered that was truncated", "unfinished state", "closed without",
+    "paused", "cursor refused", "handle refused", "bug", "ledger failed", "ledger left", "acknowledged entries lost",
+    "footer to restore", "ledger not deleted", "state truncated", "state does not fit", "state recovered that was truncated",
+    "unfinished state", "closed without",
 )  # fmt: skip
 SUMMED = (
     "accepted_acks", "new_acks", "duplicate_acks", "flushes", "snapshots", "rolls", "inline_backstops", "partial_acks_ignored",
-    "limit_crossings", "truncations", "truncated_flushes",
+    "limit_crossings", "truncations", "truncated_flushes", "lost_entries",
 )  # fmt: skip
 log = structlog.get_logger("cursorkeeper")
 

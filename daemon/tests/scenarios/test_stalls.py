@@ -11,8 +11,10 @@ import asyncio
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import ChainLedger, SnapshotBase
+from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import State
+from cursorkeeper.core.values import Segment
 from cursorkeeper.runtime.gc import Verdict, judge
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone
 
@@ -169,4 +171,39 @@ def test_p07_a_ledger_whose_first_append_failed_is_dropped() -> None:
     assert a.durable == seq
     assert len(bench.chain) == 1
     assert len(a.deletions()) == 5 and not a.deletions() & set(bench.chain)
+    bench.ask()
+
+
+def test_a_chain_at_its_hard_limit_stays_there_whatever_happens_to_snapshots() -> None:
+    """Every attempt at a snapshot is fenced at its first segment. One may add its ledger to the chain; the others are named by their
+    end alone, come ever later, and the source is told why it waits."""
+    soft, hard = 3, 5
+    bench = Bench(Limits(chain_ledgers_max=soft, chain_ledgers_hard_max=hard, inline_state_max_bytes=0))
+    a = bench.opened("A")
+    end = 600.0
+
+    def is_segment(effect: fx.Effect) -> bool:
+        return isinstance(effect, fx.Append) and isinstance(getattr(effect.record, "body", None), Segment)
+
+    longest = 0
+    while bench.now < end:
+        seq = a.ack(int(bench.now * 10))
+        a.go(lambda: any(map(is_segment, a.todo)), horizon_s=1.0)
+        while any(map(is_segment, a.todo)):
+            effect = a.todo.popleft()  # the delta in front of it is kept: its ledger is one of the chain
+            if is_segment(effect):
+                a.unknown(effect)
+            else:
+                a.do(effect)
+        a.step(ev.Roll())
+        longest = max(longest, len(bench.chain))
+        bench.now += 0.1
+    assert longest == hard + 1
+    attempts = a.machine.counters.snapshots_aborted
+    assert 5 <= attempts <= 25, "it backs off"
+    assert len(a.did(fx.CreateLedger)) <= attempts + 2 * hard
+    assert a.state is State.NOT_PERSISTABLE and a.durable < seq and a.machine.paused_for == "chain"
+    assert f"the chain has {hard + 1} ledgers, and" in a.did(fx.Pause)[-1].reason and "failed" in a.did(fx.Pause)[-1].reason
+    a.go(horizon_s=200.0)
+    assert a.durable == seq and len(bench.chain) == 1 and a.state is State.READY
     bench.ask()
