@@ -27,6 +27,7 @@ from cursorkeeper.starting import TRY_S, Patience, StartError, check_serving
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import AckSinkService, SessionFactory, Subscriber, channel_options
 from cursorkeeper.stream.store_service import CursorStoreService
+from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper_clients._proto import acks_pb2, acks_pb2_grpc
 from cursorkeeper_clients.bookkeeper import errors as bk
@@ -44,6 +45,8 @@ log = structlog.get_logger("cursorkeeper")
 
 __all__ = ["Daemon", "StartError", "gateway_client", "read_token", "run", "zookeeper_client"]
 
+PLACEHOLDER = b"change-me"
+"""How the tokens of our examples end."""
 CANCEL_MAX_S = 2.0
 """How long a start that was told to stop may take to notice."""
 
@@ -88,6 +91,9 @@ def read_token(settings: Settings, name: str) -> bytes:
         raise SettingsError(f"{name} = {file!r}: {e.strerror or e}. What to do: make it readable for this user, or name another") from e
     if not token:
         raise SettingsError(f"{name} = {file!r} holds no token. What to do: write one into it")
+    if token.endswith(PLACEHOLDER):
+        remedy = "write one of your own into it, for example with `openssl rand -hex 32`"
+        raise SettingsError(f"{name} = {file!r} holds the placeholder of our examples, which everybody knows. What to do: {remedy}")
     return token
 
 
@@ -97,6 +103,7 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._credentials = read_token(settings, "source_token_file")
+        self._readers_token = read_token(settings, "reader_token_file")
         self.telemetry = DaemonTelemetry()
         self.gateway = gateway_client(settings)
         self.zookeeper = zookeeper_client(settings)
@@ -178,8 +185,12 @@ class Daemon:
             raise _zookeeper_missing(e, f"ZooKeeper at {self.settings.zookeeper}: {self.settings.root} cannot be claimed") from e
 
     async def _serve(self, keeper: Keeper, sessions: SessionFactory) -> None:
-        server = self._server = grpc.aio.server(options=channel_options(self.settings.ack_message_bytes_max, server=True))
-        acks_pb2_grpc.add_AckSinkServicer_to_server(AckSinkService(sessions), server)  # type: ignore[no-untyped-call]
+        server = self._server = grpc.aio.server(
+            options=channel_options(self.settings.ack_message_bytes_max, server=True),
+            interceptors=[CursorStoreGuard([self._credentials, self._readers_token])],
+        )
+        sink = AckSinkService(sessions, hello_timeout_s=self.settings.hello_timeout_s, streams_max=self.settings.streams_max)
+        acks_pb2_grpc.add_AckSinkServicer_to_server(sink, server)  # type: ignore[no-untyped-call]
         acks_pb2_grpc.add_CursorStoreServicer_to_server(CursorStoreService(keeper), server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [d.full_name for d in acks_pb2.DESCRIPTOR.services_by_name.values()]

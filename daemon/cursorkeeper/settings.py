@@ -34,6 +34,7 @@ _D, _K = Limits(), KeeperLimits()
 ABOVE_ZERO = (
     "flush_interval_ms", "flush_acks_max", "flush_acks_min", "flush_bytes_max", "retry_min_ms", "retry_max_ms",
     "answer_wait_max_ms",
+    "hello_timeout_s", "streams_max",
     "cursors_max", "footer_poll_s", "credit_bytes", "daemon_credit_bytes", "openings_at_once_max", "ledger_requests_at_once_max",
     "footer_requests_at_once_max", "inline_states_per_s_max", "closings_at_once_max",
 )  # fmt: skip
@@ -81,7 +82,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metrics_listen: str = "127.0.0.1:7652"
     """Prometheus text at /metrics; empty: off."""
     source_token_file: str = ""
-    """If given, a source's Hello must carry this file's content."""
+    """If given, a source's Hello must carry this file's content, and so must who asks `CursorStore` (authorization: Bearer TOKEN)."""
+    reader_token_file: str = ""
+    """A token that lets ask `CursorStore`, and nothing else; needs source_token_file."""
+    insecure: bool = False
+    """Listen for other machines without a token: whoever reaches the port may ack, reset and delete."""
+    hello_timeout_s: float = 10.0
+    """A stream that sends no Hello for so long ends."""
+    streams_max: int = 1_000
+    """Streams of sources at once."""
 
     # the systems it stands on
     gateway: str = "127.0.0.1:7651"

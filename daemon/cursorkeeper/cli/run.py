@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import ipaddress
+import socket
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -47,6 +49,25 @@ def check(settings: Settings) -> None:
         host, colon, port = address.rpartition(":")
         if (address or name == "listen") and not (host and colon and port.isdecimal() and int(port) < 65_536):
             raise SettingsError(f"{name} = {address!r} is not an address. What to do: write host:port")
+    if settings.reader_token_file and not settings.source_token_file:
+        raise SettingsError(
+            "reader_token_file without source_token_file leaves sources open to everybody. What to do: name both, or neither"
+        )
+    if not (settings.source_token_file or settings.insecure or _is_of_this_machine(settings.listen)):
+        raise SettingsError(
+            f"listen = {settings.listen!r} lets everybody who reaches this machine ack, reset and delete. What to do: name "
+            "source_token_file, or set insecure, or listen on 127.0.0.1"
+        )
+
+
+def _is_of_this_machine(address: str) -> bool:
+    """Whether nobody else can connect to it. A name that is not known is anybody's."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return bool(found) and all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in found)
 
 
 def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -20,6 +20,8 @@ from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 log = structlog.get_logger("cursorkeeper.stream")
 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
+HELLO_TIMEOUT_S = 10.0
+STREAMS_MAX = 1_000
 
 
 def channel_options(message_bytes_max: int, *, server: bool) -> list[tuple[str, int]]:
@@ -62,23 +64,41 @@ async def _read_all(session: Session, messages: AsyncIterator[Any]) -> None:
 
 
 class AckSinkService(rpc.AckSinkServicer):
-    """`Publish`: the source dials."""
+    """`Publish`: the source dials. A stream that sends no Hello in time ends, and so does one beyond `streams_max`: neither has
+    proved anything yet."""
 
-    def __init__(self, sessions: SessionFactory) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: SessionFactory, *, hello_timeout_s: float = HELLO_TIMEOUT_S, streams_max: int = STREAMS_MAX) -> None:
+        self._sessions, self._hello_timeout_s, self._streams_max = sessions, hello_timeout_s, streams_max
+        self._streams = 0
 
     async def Publish(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """One stream. Ends with FAILED_PRECONDITION on a violation of the protocol, RESOURCE_EXHAUSTED if not read."""
+        """One stream. Ends with FAILED_PRECONDITION on a violation of the protocol, RESOURCE_EXHAUSTED if not read, or if there are
+        too many, DEADLINE_EXCEEDED without a Hello."""
+        if self._streams >= self._streams_max:
+            text = f"this daemon has {self._streams} streams, streams_max: send the acks of many cursors on one stream"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._streams += 1
         session = self._sessions()
         reader = asyncio.ensure_future(_read_all(session, request_iterator))
         reader.add_done_callback(lambda _task: session.outbox.close())
+        is_late = asyncio.get_running_loop().call_later(self._hello_timeout_s, _end_if_silent, session)
         try:
             while (message := await _next(session, context)) is not None:
                 yield message
+            if not (session.greeted or reader.done()):
+                text = f"no Hello in {self._hello_timeout_s:g} s (hello_timeout_s): it is the first message of a stream"
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
             await _check(reader, context)
         finally:
+            self._streams -= 1
+            is_late.cancel()
             reader.cancel()
             session.end()
+
+
+def _end_if_silent(session: Session) -> None:
+    if not session.greeted:
+        session.outbox.close()
 
 
 async def _next(session: Session, context: Any) -> Any:

@@ -16,7 +16,7 @@ from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.runner import OpenResult
-from cursorkeeper.stream import codec, state_parts
+from cursorkeeper.stream import codec, state_parts, tokens
 from cursorkeeper.stream.credits import Credit, CreditPool
 from cursorkeeper.stream.outbox import MESSAGES_MAX, MESSAGES_PER_CURSOR, Outbox
 from cursorkeeper.stream.outstanding import Outstanding
@@ -138,6 +138,11 @@ class Session:
         self._greeted = False
         self._handles: dict[int, Handle] = {}
 
+    @property
+    def greeted(self) -> bool:
+        """Whether its Hello came, and was right."""
+        return self._greeted
+
     def hello(self) -> pb.KeeperMessage:
         """Our own."""
         return pb.KeeperMessage(hello=pb.Hello(name=self._name, incarnation=self._incarnation, protocol_versions=list(PROTOCOL_VERSIONS)))
@@ -201,7 +206,7 @@ class Session:
                 f"protocol versions {sorted(hello.protocol_versions)} of {hello.name!r}: "
                 f"this keeper speaks {list(PROTOCOL_VERSIONS)}; upgrade one of the two"
             )
-        if self._credentials and hello.credentials != self._credentials:
+        if self._credentials and not tokens.same(self._credentials, hello.credentials):
             raise ProtocolViolation(f"the credentials of {hello.name!r} are wrong: give the source the keeper's token")
         self._greeted, self.source = True, f"{hello.name}/{hello.incarnation}"
         self.outbox.put(self.hello())

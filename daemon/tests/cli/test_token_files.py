@@ -6,18 +6,43 @@ from pathlib import Path
 
 import pytest
 from cursorkeeper.cli import main as program
+from cursorkeeper.cli.run import check
+from cursorkeeper.settings import Settings, SettingsError
 from typer.testing import CliRunner
 
 NOBODY = ["--zookeeper", "127.0.0.1:1", "--gateway", "127.0.0.1:1", "--start-timeout-s", "60"]
 """It would wait for these for a minute."""
 
 
-@pytest.mark.parametrize("setting", ["source_token_file", "gateway_token_file"])
-@pytest.mark.parametrize(("content", "says"), [(None, "No such file or directory"), ("\n", "holds no token")])
+@pytest.mark.parametrize("setting", ["source_token_file", "gateway_token_file", "reader_token_file"])
+@pytest.mark.parametrize(
+    ("content", "says"), [(None, "No such file or directory"), ("\n", "holds no token"), ("example-token-change-me\n", "placeholder")]
+)
 def test_a_token_file_that_cannot_be_used_is_refused_at_once(tmp_path: Path, setting: str, content: str | None, says: str) -> None:
     file = tmp_path / "token"
     if content is not None:
         file.write_text(content)
-    ended = CliRunner().invoke(program.app, ["run", f"--{setting.replace('_', '-')}", str(file), *NOBODY])
+    (tmp_path / "source").write_text("a token")
+    given = {"source_token_file": tmp_path / "source"} | {setting: file}  # a reader's alone is refused for that
+    flags = [word for name, where in given.items() for word in (f"--{name.replace('_', '-')}", str(where))]
+    ended = CliRunner().invoke(program.app, ["run", *flags, *NOBODY])
     assert ended.exit_code == 2, ended.output
     assert f"{setting} = {str(file)!r}" in ended.output and says in ended.output and "What to do: " in ended.output
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:7650", "[::]:7650", "192.0.2.1:7650", "nobody.invalid:7650"])
+def test_without_a_token_only_this_machine_is_listened_to(listen: str) -> None:
+    with pytest.raises(SettingsError, match="source_token_file, or set insecure"):
+        check(Settings(listen=listen))
+    check(Settings(listen=listen, insecure=True))
+    check(Settings(listen=listen, source_token_file="/named"))
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:7650", "localhost:7650", "127.3.2.1:0"])
+def test_this_machines_own_addresses_need_none(listen: str) -> None:
+    check(Settings(listen=listen))
+
+
+def test_a_readers_token_alone_is_refused() -> None:
+    with pytest.raises(SettingsError, match="leaves sources open"):
+        check(Settings(reader_token_file="/named"))

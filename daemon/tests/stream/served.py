@@ -10,6 +10,7 @@ from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import AckSinkService, SessionFactory, channel_options
 from cursorkeeper.stream.store_service import CursorStoreService
+from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
 from cursorkeeper_clients.stack.ports import free_port
@@ -26,7 +27,8 @@ class ServedKeeper:
         self.zookeeper = FakeZooKeeperServer(random.Random(2))
         self.limits, self.keeper_limits = limits or Limits(), keeper_limits or KeeperLimits()
         self.pool = pool or CreditPool()
-        self.credentials = b""
+        self.credentials, self.readers_token = b"", b""
+        self.hello_timeout_s, self.streams_max = 10.0, 1_000
         self._address = f"127.0.0.1:{free_port()}"
         self._server: grpc.aio.Server | None = None
         self.keeper: Keeper | None = None
@@ -49,9 +51,13 @@ class ServedKeeper:
             rng=random.Random(3),
         )
         await self.keeper.start()
-        server = self._server = grpc.aio.server(options=channel_options(4 << 20, server=True))
+        server = self._server = grpc.aio.server(
+            options=channel_options(4 << 20, server=True), interceptors=[CursorStoreGuard([self.credentials, self.readers_token])]
+        )
         sessions = SessionFactory(self.keeper, self.pool, name="served", incarnation="1", credentials=self.credentials)
-        rpc.add_AckSinkServicer_to_server(AckSinkService(sessions), server)
+        rpc.add_AckSinkServicer_to_server(
+            AckSinkService(sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max), server
+        )
         rpc.add_CursorStoreServicer_to_server(CursorStoreService(self.keeper), server)
         server.add_insecure_port(self._address)
         await server.start()
