@@ -21,7 +21,7 @@ from cursorkeeper.assess.internals import InternalsError
 from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved
 from cursorkeeper.assess.totals import Totals
 from cursorkeeper.cli import connect, migrating, options
-from cursorkeeper.cli.output import Bar, console, json_line, printable, table
+from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.errors import Kind, MigrationError
@@ -86,29 +86,23 @@ async def run(work: Assessment, chosen: Selection, totals: Totals, *, jobs: int,
 
 def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
     """For people."""
-    out = console()
     columns = ["cursor", "delivered again", "backlog", "next flush", "why"]
     compare = any(row.verdict is not None and row.verdict.native_bytes is not None for row in totals.worst)
-    view = table("", [*columns, "CursorKeeper"] if compare else columns, right=("delivered again", "backlog", "CursorKeeper"))
+    view = Table([*columns, "CursorKeeper"] if compare else columns, right=("delivered again", "backlog", "CursorKeeper"))
     for row in totals.worst:
         v = row.verdict
         if v is None:
             continue
         flush = f"{v.flush_form.value} {v.flush_bytes:,} B" if v.flush_bytes else "nothing fits"
         native = (f"0, in {v.native_bytes:,} B",) if compare and v.native_bytes is not None else ()
-        view.add_row(printable(f"{row.topic}|{row.subscription}"), words.number(v), f"{v.backlog:,}", flush, words.why(v), *native)
-    if view.row_count:
-        out.print(view)
+        view.add_row(f"{row.topic}|{row.subscription}", words.number(v), f"{v.backlog:,}", flush, words.why(v), *native)
+    if len(view):
+        view.show()
     for row in totals.errors:
-        out.print(
-            printable(f"NOT JUDGED {row.topic}|{row.subscription}: {row.error}"),
-            printable(f"           What to do: {row.remedy}"),
-            sep="\n",
-            soft_wrap=True,
-            markup=False,
-        )
+        say(f"NOT JUDGED {row.topic}|{row.subscription}: {row.error}")
+        say(f"           What to do: {row.remedy}")
     for line in summary(totals, settings, exact_with):
-        out.print(line, soft_wrap=True, markup=False)
+        say(line)
 
 
 def summary(totals: Totals, settings: PulsarSettings, exact_with: str) -> list[str]:
@@ -250,7 +244,7 @@ def assess(
     else:
         show(totals, cluster, asked.exact_with)
         for path, reason in skipped[:SKIPPED_SHOWN]:
-            typer.echo(printable(f"left out {path}: {reason}"), err=True)
+            say(f"left out {path}: {reason}", err=True)
     if html_file is not None:
         when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         told = {"source": asked.describes, "exact_with": asked.exact_with}

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import typer
+from cursorkeeper.cli.output import say
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings, SettingsError
@@ -74,7 +74,7 @@ def footer_store(zookeeper: ZooKeeper, settings: Settings) -> FooterStore:
 async def _reached(start: Awaitable[None], what: str) -> None:
     """`start`; a line on standard error says what is waited for, when it takes long."""
     loop = asyncio.get_running_loop()
-    telling = loop.call_later(TELL_AFTER_S, lambda: typer.echo(f"waiting for {what}", err=True))
+    telling = loop.call_later(TELL_AFTER_S, lambda: say(f"waiting for {what}", err=True))
     try:
         await start
     finally:

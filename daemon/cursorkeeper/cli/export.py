@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from cursorkeeper.cli import connect, cursor_name, exchange, options, reading, roots
 from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.output import Bar, json_line
+from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
@@ -92,9 +92,9 @@ def export(
 
     footer, answer, at_least, size = asyncio.run(work())
     if answer.fell_back:
-        typer.echo("the newest snapshot is damaged; this is the state from the previous one, and it is complete", err=True)
+        say("the newest snapshot is damaged; this is the state from the previous one, and it is complete", err=True)
     if footer.truncated is not None:
-        typer.echo(
+        say(
             f"the stored state was truncated when it was written ({footer.truncated.limit}): {footer.truncated.acks:,} acks, "
             f"{footer.truncated.batches:,} partial batches and {footer.truncated.properties:,} properties are not in it",
             err=True,
@@ -103,4 +103,4 @@ def export(
         json_line({"cursor": name.display, "file": str(output), "bytes": size, "epoch": footer.epoch, "atLeast": at_least})
     elif output is not None:
         note = " (at least: the cursor is open)" if at_least else ""
-        typer.echo(f"{name}: {size:,} bytes in {output}{note}")
+        say(f"{name}: {size:,} bytes in {output}{note}")

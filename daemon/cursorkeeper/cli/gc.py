@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from cursorkeeper.cli import connect, options, roots
 from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.output import Bar, json_line
+from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import NO
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.gc import GcReport, collect
@@ -64,11 +64,11 @@ def gc(
         json_line({**report.as_fields(), "dryRun": dry_run, "ledgers": garbage})
     else:
         for g in found:
-            typer.echo(f"{'would delete' if dry_run else 'garbage'}: ledger {g.ledger} of {g.cursor}")
-        typer.echo(
+            say(f"{'would delete' if dry_run else 'garbage'}: ledger {g.ledger} of {g.cursor}")
+        say(
             f"{report.named} named, {report.may_be_named} may be named yet, {report.unknown} of unknown cursors, "
             f"{report.garbage} garbage, {report.deleted} deleted, {report.failed} not deleted"
         )
     if report.failed:
-        typer.echo("What to do: run it again when every bookie is back", err=True)
+        say("What to do: run it again when every bookie is back", err=True)
         raise typer.Exit(NO)

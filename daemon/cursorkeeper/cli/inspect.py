@@ -9,7 +9,7 @@ import typer
 from cursorkeeper.cli import connect, cursor_name, options, reading, roots, state_entries
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.footer_view import footer_json, footer_lines
-from cursorkeeper.cli.output import Bar, console, json_line, printable, table
+from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import NO
 from cursorkeeper.cli.reading import End
 from cursorkeeper.cli.record_view import COLUMNS, NUMBERS, view
@@ -50,13 +50,11 @@ def _show_footer(name: CursorName, footer: Footer, version: int, ends: dict[int,
         for ledger, end in ends.items():
             json_line({"type": "ledger", "ledger": ledger, "roles": roles(footer, ledger), **_ledger_json(end)})
         return
-    out = console()
-    out.print(printable(name.display), style="bold")
+    say(name.display, bold=True)
     for label, text in footer_lines(footer, version):
-        out.print(f"  {label:<13} {text}", markup=False)
+        say(f"  {label:<13} {text}")
     if ends:
-        made = table("", ("ledger", "named as", "last entry", "state", "bytes", "quorums"), right=("ledger", "last entry", "bytes"))
-        made.title = None
+        made = Table(("ledger", "named as", "last entry", "state", "bytes", "quorums"), right=("ledger", "last entry", "bytes"))
         for ledger, end in ends.items():
             info = end.info
             if info is None:
@@ -65,8 +63,8 @@ def _show_footer(name: CursorName, footer: Footer, version: int, ends: dict[int,
             last = str(end.last_entry) if end.is_final else f"{end.last_entry} or more"
             quorums = f"{info.ensemble}/{info.write_quorum}/{info.ack_quorum} {info.digest.name}"
             made.add_row(str(ledger), ", ".join(roles(footer, ledger)), last, info.state.name, f"{info.length:,}", quorums)
-        out.print()
-        out.print(made)
+        say("")
+        made.show()
 
 
 def roles(footer: Footer, ledger: int) -> list[str]:
@@ -97,9 +95,8 @@ def _ledger_json(end: End) -> dict[str, Any]:
 
 
 async def _show_records(ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool) -> int:
-    out = console()
-    bad, rows = 0, 0
-    page = table("", COLUMNS, right=NUMBERS)
+    bad = 0
+    page = Table(COLUMNS, right=NUMBERS)
     async for entry, payload in reading.entries(ports.ledgers, ledger, end.last_entry, say=bar.say):
         shown = view(ledger, entry, payload, name.record_hash)
         bad += not shown.is_good
@@ -108,14 +105,12 @@ async def _show_records(ports: Ports, name: CursorName, ledger: int, end: End, b
             json_line(shown.as_json())
             continue
         page.add_row(*shown.as_row())
-        rows += 1
-        if rows % PAGE_ROWS == 0:
-            out.print(page)
-            page = table("", COLUMNS, right=NUMBERS)
-    if not as_json and page.row_count:
-        page.title = None
-        out.print()
-        out.print(page)
+        if len(page) == PAGE_ROWS:
+            page.show()
+            page = Table(COLUMNS, right=NUMBERS)
+    if len(page):
+        say("")
+        page.show()
     return bad
 
 
@@ -123,15 +118,15 @@ async def _show_states(ports: Ports, name: CursorName, ledger: int, end: End, ba
     """A ledger of whole states: what each entry is, by its size and the footer behind it."""
     if end.info is None:
         return 0  # counted as missing
-    out, bad, rows = console(), 0, 0
-    page = table("", state_entries.COLUMNS, right=state_entries.NUMBERS)
+    bad = 0
+    page = Table(state_entries.COLUMNS, right=state_entries.NUMBERS)
     try:
         written = pulsar_ledger.written_by(end.info.custom_metadata, name)
     except DamageError as e:
         if as_json:
             json_line({"type": "ledger_problem", "ledger": ledger, "ok": False, "problem": e.message})
         else:
-            out.print(f"\nledger {ledger}: {e.message}", markup=False)
+            say(f"ledger {ledger}: {e.message}")
         return 1
     entries = reading.entries(ports.ledgers, ledger, end.last_entry, say=bar.say, unconfirmed=not end.is_final)
     async for shown in state_entries.StateEntries(ledger, written).views(entries):
@@ -141,14 +136,12 @@ async def _show_states(ports: Ports, name: CursorName, ledger: int, end: End, ba
             json_line(shown.as_json())
             continue
         page.add_row(*shown.as_row())
-        rows += 1
-        if rows % PAGE_ROWS == 0:
-            out.print(page)
-            page = table("", state_entries.COLUMNS, right=state_entries.NUMBERS)
-    if not as_json and page.row_count:
-        page.title = None
-        out.print()
-        out.print(page)
+        if len(page) == PAGE_ROWS:
+            page.show()
+            page = Table(state_entries.COLUMNS, right=state_entries.NUMBERS)
+    if len(page):
+        say("")
+        page.show()
     return bad
 
 
@@ -162,7 +155,8 @@ async def _show_raw(ports: Ports, path: str, *, as_json: bool) -> None:
     if as_json:
         json_line({"type": "raw", "path": path, "version": node.version, "bytes": len(node.data), "text": text})
     else:
-        typer.echo(f"{path}, version {node.version}, {len(node.data)} bytes:\n{text}")
+        say(f"{path}, version {node.version}, {len(node.data)} bytes:")
+        say(text)
 
 
 def inspect(
@@ -193,5 +187,5 @@ def inspect(
 
     bad = asyncio.run(work())
     if bad:
-        typer.echo(f"{bad} record(s) or ledgers are bad. What to do: `cursorkeeper verify` says what that means for the cursor", err=True)
+        say(f"{bad} record(s) or ledgers are bad. What to do: `cursorkeeper verify` says what that means for the cursor", err=True)
         raise typer.Exit(NO)

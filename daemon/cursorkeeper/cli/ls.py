@@ -10,7 +10,8 @@ from typing import Any
 import typer
 from cursorkeeper.cli import connect, options, roots
 from cursorkeeper.cli.footer_view import base_kind
-from cursorkeeper.cli.output import Bar, console, json_line, printable, table
+from cursorkeeper.cli.output import Bar, Table, json_line, say
+from cursorkeeper.cli.printable import printable
 from cursorkeeper.cli.problems import NO
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
@@ -49,9 +50,9 @@ class Listed:
         """One line of the table."""
         f = self.footer
         if f is None:
-            return [printable(self.name.display), "DAMAGED", *[""] * (len(COLUMNS) - 2)]
+            return [self.name.display, "DAMAGED", *[""] * (len(COLUMNS) - 2)]
         return [
-            printable(self.name.display), str(f.state), str(f.epoch), str(f.generation), str(f.mark_delete),
+            self.name.display, str(f.state), str(f.epoch), str(f.generation), str(f.mark_delete),
             base_kind(f.base), str(len(f.chain)), f"{f.stats.holes:,}", f"{f.stats.partial_batches:,}",
             f"{f.format}, TRUNCATED" if f.truncated is not None else f.format,
         ]  # fmt: skip
@@ -104,23 +105,22 @@ async def show(footers: FooterStore, bar: Bar, *, as_json: bool, deleted: bool) 
     if not as_json and not streaming:
         _table(rows)
     for item in damaged:
-        typer.echo(printable(f"{item.name}: {item.problem}"), err=True)
+        say(f"{item.name}: {item.problem}", err=True)
     return len(damaged)
 
 
 def _plain(item: Listed) -> None:
-    typer.echo("\t".join(item.as_row()))
+    typer.echo("\t".join(map(printable, item.as_row())))
 
 
 def _table(rows: list[Listed]) -> None:
     if not rows:
-        typer.echo("no cursors")
+        say("no cursors")
         return
-    made = table("", COLUMNS, right=NUMBERS)
-    made.title = None
+    made = Table(COLUMNS, right=NUMBERS)
     for item in sorted(rows, key=lambda i: i.name.canonical):
         made.add_row(*item.as_row())
-    console().print(made)
+    made.show()
 
 
 def ls(
@@ -147,5 +147,5 @@ def ls(
 
     damaged = asyncio.run(work())
     if damaged:
-        typer.echo(f"{damaged} footer(s) cannot be read. What to do: `cursorkeeper inspect` shows the bytes; restore the znode", err=True)
+        say(f"{damaged} footer(s) cannot be read. What to do: `cursorkeeper inspect` shows the bytes; restore the znode", err=True)
         raise typer.Exit(NO)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 EPILOG = (
     "Exit codes: 0 all is well, 1 the answer is no (damage, refused, not found), 2 settings or usage, "
@@ -60,14 +60,30 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(problem.exit_code) from error
 
 
+class PlainCommand(TyperCommand):
+    """Its help is plain text, in which a flag is never cut: what does not fit beside it goes below it. Options come by their panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """One section for each panel, in the order in which they are met."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                usual = "Options" if isinstance(parameter, TyperOption) else "Arguments"
+                sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+        for panel, records in sections.items():
+            with formatter.section(panel):
+                formatter.write_dl(records)
+
+
 def load(name: str) -> Any:
     """The real command."""
     module, _, function = LAZY[name][0].partition(":")
     found = getattr(import_module(module), function)
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    single.command(name)(found)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single.command(name, cls=PlainCommand)(found)
     return typer.main.get_command(single)
 
 

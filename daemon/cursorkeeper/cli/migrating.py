@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from cursorkeeper.broker_conf import read_properties
 from cursorkeeper.cli import connect
-from cursorkeeper.cli.output import Bar, json_line, printable
+from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, Problem, explain
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
@@ -167,7 +167,7 @@ class Reporter:
         if self._as_json:
             json_line({"skipped": skipped.path, "reason": skipped.reason})
         else:
-            typer.echo(printable(f"skipped {skipped.path}: {skipped.reason}"))
+            say(f"skipped {skipped.path}: {skipped.reason}")
 
     async def ended(self, outcome: Outcome) -> None:
         """One cursor is through."""
@@ -186,9 +186,9 @@ class Reporter:
             return
         problem = outcome.problem
         said = f"{problem.message}. What to do: {problem.remedy}" if problem else outcome.text
-        typer.echo(printable(f"{outcome.status:>12}  {outcome.cursor}: {said}"))
+        say(f"{outcome.status:>12}  {outcome.cursor}: {said}")
         for note in outcome.notes:
-            typer.echo(printable(f"{'':>12}  - {note}"))
+            say(f"{'':>12}  - {note}")
 
     def summary(self, selection: Selection, *, seconds: float) -> int:
         """The last line; the exit code."""
@@ -200,9 +200,9 @@ class Reporter:
         else:
             counted = ", ".join(f"{count:,} {status}" for status, count in self.counts.most_common()) or "none"
             where = f"; journal: {journal}" if journal else ""
-            typer.echo(f"{selection}: {total:,} cursor(s): {counted}{where}")
+            say(f"{selection}: {total:,} cursor(s): {counted}{where}")
         if total == 0:
-            typer.echo("no cursor matches. What to do: check the names, and the chroot of --pulsar-zookeeper", err=True)
+            say("no cursor matches. What to do: check the names, and the chroot of --pulsar-zookeeper", err=True)
             return NO
         if not self._codes:
             return 0
@@ -272,5 +272,5 @@ def journal_of(
         raise CommandError(str(e), "give the journal that the interrupted run named, or none", USAGE) from None
     with closing(journal):
         if is_new:
-            typer.echo(f"journal: {resume}; if this is interrupted, go on with --resume {resume}", err=True)
+            say(f"journal: {resume}; if this is interrupted, go on with --resume {resume}", err=True)
         yield journal

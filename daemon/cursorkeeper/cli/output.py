@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
+import typer
+from cursorkeeper.cli.printable import printable
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 SHOW_AFTER_S = 2.0
-PIPE_COLUMNS = 240
-"""Width of a table that does not go to a terminal."""
-_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
 
 
 def json_line(value: Mapping[str, Any]) -> None:
@@ -24,27 +23,36 @@ def json_line(value: Mapping[str, Any]) -> None:
     sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
 
 
-def printable(text: str) -> str:
-    """One line without control characters: names come from outside, and may hold anything."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+def say(line: str, *, err: bool = False, bold: bool = False) -> None:
+    """One line for people, whatever is in it. It is as long as it is: a terminal folds it without breaking it for who copies it."""
+    typer.secho(printable(line), err=err, bold=bold or None)
 
 
-def console() -> Console:
-    """Standard output, for people. Brackets and colons in names are what they are."""
-    out = _console()
-    return out if out.is_terminal else _console(PIPE_COLUMNS)
+class Table:
+    """Rows for people, a line each, as long as they are: nothing is cut or folded. The columns in `right` hold numbers; what is long
+    belongs into the last column, on which no other one waits."""
 
+    def __init__(self, columns: Sequence[str], *, right: Sequence[str] = ()) -> None:
+        self._right = [name in right for name in columns]
+        self._rows: list[list[str]] = [list(columns)]
 
-def _console(width: int | None = None) -> Console:
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
+    def __len__(self) -> int:
+        return len(self._rows) - 1
 
+    def add_row(self, *cells: str) -> None:
+        """One line."""
+        self._rows.append([printable(cell) for cell in cells])
 
-def table(title: str, columns: Sequence[str], *, right: Sequence[str] = ()) -> Table:
-    """An empty table; the columns in `right` hold numbers."""
-    made = Table(title=title, title_justify="left", show_edge=False, pad_edge=False, box=None, header_style="bold")
-    for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    return made
+    def show(self) -> None:
+        """On standard output."""
+        widths = [max(map(cell_len, column)) for column in zip_longest(*self._rows, fillvalue="")]
+        for number, row in enumerate(self._rows):
+            say("  ".join(map(self._padded, row, widths, self._right)).rstrip(), bold=number == 0)
+
+    @staticmethod
+    def _padded(cell: str, width: int, right: bool) -> str:
+        room = " " * (width - cell_len(cell))
+        return room + cell if right else cell + room
 
 
 class Bar:
@@ -57,7 +65,7 @@ class Bar:
         self, what: str, total: int | None = None, *, err: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._what, self._total, self._done = what, total, 0
-        self._err, self._clock, self._started_s = err or Console(stderr=True), clock, clock()
+        self._err, self._clock, self._started_s = err or Console(stderr=True, soft_wrap=True), clock, clock()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 

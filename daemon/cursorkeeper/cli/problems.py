@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from cursorkeeper.cli.printable import printable
 from cursorkeeper.core.errors import DamageError, RefusedError, TooNewError
 
 NO, USAGE, AWAY, BUG = 1, 2, 3, 70
@@ -22,9 +23,9 @@ class Problem:
 
     def show(self) -> None:
         """On standard error, without colours: it may end in a log."""
-        sys.stderr.write(f"cursorkeeper: {_one_line(self.message)}\n")
+        sys.stderr.write(f"cursorkeeper: {printable(_one_line(self.message))}\n")
         if self.remedy:
-            sys.stderr.write(f"What to do: {_one_line(self.remedy)}\n")
+            sys.stderr.write(f"What to do: {printable(_one_line(self.remedy))}\n")
 
 
 class CommandError(Exception):

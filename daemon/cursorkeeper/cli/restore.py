@@ -15,7 +15,7 @@ import typer
 from cursorkeeper.cli import connect, cursor_name, options, roots
 from cursorkeeper.cli.cursor_making import Imported
 from cursorkeeper.cli.importing import Plan, run_import, scan
-from cursorkeeper.cli.output import Bar, json_line
+from cursorkeeper.cli.output import Bar, json_line, say
 
 
 @contextmanager
@@ -66,9 +66,9 @@ def restore(
     if as_json:
         json_line(done.as_json())
         return
-    typer.echo(
+    say(
         f"{done.cursor}: epoch {done.epoch}, generation {done.generation}, mark-delete {done.mark_delete[0]}:{done.mark_delete[1]}, "
         f"{done.acked:,} acked, {done.partials:,} partial batches{' (replaced)' if done.replaced else ''}"
     )
     if plan.header.at_least:
-        typer.echo("the export was of an open cursor: acks that were newer than it will be delivered again", err=True)
+        say("the export was of an open cursor: acks that were newer than it will be delivered again", err=True)

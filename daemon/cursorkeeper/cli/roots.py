@@ -13,9 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
-import typer
 from cursorkeeper.cli import connect
-from cursorkeeper.cli.output import printable
+from cursorkeeper.cli.output import say
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.runtime.footers import DEPLOYMENT
@@ -74,7 +73,7 @@ async def say_if_new(zookeeper: ZooKeeper, settings: Settings) -> None:
     """For whoever makes cursors, which may well be the first: a line on standard error. Raises ZooKeeperError."""
     if not (await look_at(zookeeper, settings.root)).has_id:
         new = f"{settings.root} in ZooKeeper at {settings.zookeeper} is new: daemons find the cursors only with the same root and chroot"
-        typer.echo(printable(f"{new}. {await nearby(zookeeper, settings)}"), err=True)
+        say(f"{new}. {await nearby(zookeeper, settings)}", err=True)
 
 
 async def nearby(zookeeper: ZooKeeper, settings: Settings) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from cursorkeeper.cli import options
-from cursorkeeper.cli.output import Bar, console, json_line, table
+from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.limits import MIB
 from cursorkeeper.sizes import plot
@@ -59,13 +59,13 @@ def size(count: int) -> str:
 def show(rows: list[Row]) -> None:
     """The table, and what its columns are."""
     heads = ["backlog", "un-acked", *(e.title for e in ENCODINGS)]
-    view = table("Bytes of one acknowledgement state", heads, right=heads)
+    view = Table(heads, right=heads)
     for row in rows:
         view.add_row(f"{row.backlog:,}", f"{row.density:g}", *(size(row.bytes_by_key[e.key]) for e in ENCODINGS))
-    out = console()
-    out.print(view)
+    say("Bytes of one acknowledgement state")
+    view.show()
     for encoding in ENCODINGS:
-        out.print(f"  {encoding.title}: {encoding.what}", soft_wrap=True)
+        say(f"  {encoding.title}: {encoding.what}")
 
 
 def _check_plot(file: Path | None) -> None:

@@ -10,7 +10,7 @@ import typer
 from cursorkeeper.cli import connect, cursor_name, options, roots
 from cursorkeeper.cli.checking import Progress, Report, check
 from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.output import Bar, json_line
+from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound, explain
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.core.footer import Footer, FooterState
@@ -60,22 +60,22 @@ def show(report: Report) -> None:
         assert t is not None
         more = " at least: it is open" if report.at_least else ""
         older = {"same": ", the previous snapshot gives the same state"}.get(report.previous, "")
-        typer.echo(
+        say(
             f"ok      {report.cursor}{more}: {report.records:,} records, {report.stored_bytes:,} bytes in {report.ledgers} ledgers; "
             f"{t.acked:,} acked above {report.mark_delete_text}, {t.holes:,} holes, {t.partials:,} partial batches{older}"
         )
         if report.unfinished:
-            typer.echo(f"        {report.unfinished:,} entries of a flush that was cut off: never confirmed, walked over")
+            say(f"        {report.unfinished:,} entries of a flush that was cut off: never confirmed, walked over")
         if report.truncated is not None:
             left_out = ", ".join(f"{report.truncated[key]:,} {key}" for key in ("acks", "batches", "properties"))
-            typer.echo(f"        TRUNCATED by the operator's leave ({report.truncated['limit']}): {left_out} are not stored")
+            say(f"        TRUNCATED by the operator's leave ({report.truncated['limit']}): {left_out} are not stored")
         return
-    typer.echo(f"DAMAGED {report.cursor}: {report.findings_count} finding(s) in {report.records:,} records")
+    say(f"DAMAGED {report.cursor}: {report.findings_count} finding(s) in {report.records:,} records")
     for finding in report.findings:
-        typer.echo(f"        {finding}")
+        say(f"        {finding}")
     if report.findings_count > len(report.findings):
-        typer.echo(f"        ... and {report.findings_count - len(report.findings)} more")
-    typer.echo(f"        What to do: {report.remedy}")
+        say(f"        ... and {report.findings_count - len(report.findings)} more")
+    say(f"        What to do: {report.remedy}")
 
 
 async def verify_all(ports: Ports, names: AsyncIterator[CursorName], bar: Bar, *, as_json: bool, every: bool = False) -> tuple[int, int]:
@@ -129,6 +129,6 @@ def verify(
 
     count, damaged = asyncio.run(work())
     if not as_json and count != 1:
-        typer.echo(f"{count} cursor(s), {damaged} damaged")
+        say(f"{count} cursor(s), {damaged} damaged")
     if damaged:
         raise typer.Exit(NO)

@@ -1,11 +1,16 @@
-"""The bar shows itself after two seconds, on a terminal only."""
+"""The bar shows itself after two seconds, on a terminal only; names are shown whole, in one line, and obeyed by nobody."""
 
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import pytest
-from cursorkeeper.cli.output import PIPE_COLUMNS, Bar, console, json_line, printable, table
+from cursorkeeper.cli import output
+from cursorkeeper.cli.output import Bar, Table, json_line, say
+from cursorkeeper.cli.printable import printable
+from cursorkeeper.cli.problems import CommandError
 from rich.console import Console
 
 
@@ -50,25 +55,51 @@ def test_no_bar_where_nobody_looks() -> None:
     assert out.getvalue() == ""
 
 
-def test_a_table_in_a_pipe_is_not_cut(capsys: object) -> None:
-    made = table("t", ("cursor", "n"), right=("n",))
-    made.add_row("x" * 150, "1")
-    out = console()
-    assert out.width == PIPE_COLUMNS
-    with out.capture() as shown:
-        out.print(made)
-    assert "x" * 150 in shown.get()
+HOSTILE = "persistent://t/ns/a\x1b[31mb\x9b2Jc\u202ed\u2066\r\ne\u200bf\u2028g\ud800h"
+SHOWN = r"persistent://t/ns/a\x1b[31mb\x9b2Jc\u202ed\u2066\x0d\x0ae\u200bf\u2028g\ud800h"
+
+
+def test_a_terminal_is_told_nothing_by_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printable(HOSTILE) == SHOWN and printable("tópico/ä|訂閱") == "tópico/ä|訂閱"
+    say(f"damaged: {HOSTILE}")
+    say(HOSTILE, err=True)
+    CommandError(f"{HOSTILE}: refused", f"look at {HOSTILE}").problem.show()
+    told = capsys.readouterr()
+    assert told.out == f"damaged: {SHOWN}\n"
+    # an error is one line: its line ends are blanks, and everything else is spelled out
+    assert told.err.splitlines()[0] == SHOWN and len(told.err.splitlines()) == 3 and not set("\x1b\x9b\u202e") & set(told.err)
+
+
+@pytest.mark.parametrize("columns", ["80", "20", ""])
+def test_a_row_is_one_line_however_narrow_the_terminal_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    long = "persistent://tenant/namespace/" + "x" * 300 + "|subscription"
+    made = Table(("cursor", "holes", "why"), right=("holes",))
+    made.add_row(long, "1,234", "because of this")
+    made.add_row(HOSTILE, "5", "訂閱")
+    assert len(made) == 2
+    made.show()
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert first == f"{long}  1,234  because of this"
+    assert second.startswith(SHOWN) and second.endswith("      5  訂閱")
+    assert head.startswith("cursor ") and head.endswith("holes  why")
+
+
+def test_commands_speak_to_people_by_one_function() -> None:
+    """Whatever they say, a name in it is spelled out. Others write JSON, or nothing from outside; a long list is columns with tabs."""
+    own = {"output.py", "printable.py", "main.py", "run.py", "health.py"}
+    for file in sorted(Path(output.__file__).parent.glob("*.py")):
+        said = re.findall(r"\b(?:typer\.s?echo|print|console)\(.*", file.read_text())
+        assert file.name in own or all('("\\t".join(' in line for line in said), (file.name, said)
 
 
 def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """Subscriptions may be called anything: what looks like markup, an emoji, an escape sequence, two lines."""
-    made = table("", ["cursor"])
-    for name in ("[/x]", "[red]r[/red]", ":smile:", printable("two\nlines \x1b[31m \x9b")):
+    """Subscriptions may be called anything, also what looks like markup or an emoji."""
+    made = Table(["cursor"])
+    for name in ("[/x]", "[red]r[/red]", ":smile:", "störung ☃"):
         made.add_row(name)
-    console().print(made)
-    console().print("[/y] :smile:")
-    out = capsys.readouterr().out
-    assert [line.strip() for line in out.splitlines()] == [
-        "cursor", "[/x]", "[red]r[/red]", ":smile:", "two\\x0alines \\x1b[31m \\x9b", "[/y] :smile:",
-    ]  # fmt: skip
-    assert printable("störung ☃") == "störung ☃"
+    made.show()
+    say("[/y] :smile:")
+    assert capsys.readouterr().out.splitlines() == ["cursor", "[/x]", "[red]r[/red]", ":smile:", "störung ☃", "[/y] :smile:"]

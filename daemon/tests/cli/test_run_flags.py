@@ -11,19 +11,21 @@ from cursorkeeper.settings import HIDDEN, Settings
 from typer.testing import CliRunner
 
 
-def help_text() -> str:
-    return CliRunner().invoke(program.app, ["run", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
+def help_text(columns: int = 200) -> str:
+    return CliRunner().invoke(program.app, ["run", "--help"], env={"COLUMNS": str(columns), "NO_COLOR": "1"}).output
 
 
 def test_every_setting_is_a_flag_with_its_default() -> None:
     text = help_text()
-    for name, kind in get_type_hints(Settings).items():
-        if name in HIDDEN:
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        assert f" {flag} " in text or f"{flag}," in text, name
-        if kind is bool:
-            assert f"--no-{flag[2:]}" in text
+    for columns in (60, 80, 200):  # whole, at any width
+        narrow = help_text(columns)
+        for name, kind in get_type_hints(Settings).items():
+            if name in HIDDEN:
+                continue
+            flag = f"--{name.replace('_', '-')}"
+            assert f" {flag} " in narrow or f"{flag}," in narrow, (name, columns)
+            if kind is bool:
+                assert f"--no-{flag[2:]}" in narrow, (name, columns)
     assert "(default: 127.0.0.1:7650)" in text and "(default: 1048576)" in text
 
 

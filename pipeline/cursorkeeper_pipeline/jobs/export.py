@@ -17,7 +17,6 @@ from cursorkeeper.cli import connect, migrating
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.export_pulsar import ledger_spec, target_settings
 from cursorkeeper.cli.our_cursors import iter_ours
-from cursorkeeper.cli.output import printable
 from cursorkeeper.cli.problems import NO, USAGE, CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION
@@ -72,7 +71,7 @@ def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
         on_driver(checked(run.places, run.name))  # before anything is decided
         code = run.abort(out)
         for note in swept(run.places, run.name):
-            out.say(printable(note))
+            out.say(note)
         return code
     done = run.before(out)
     if done is not None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
-from cursorkeeper.cli.output import console, printable
+from cursorkeeper.cli.output import say
 
 from cursorkeeper_pipeline.source.options import OptionError, Options
 
@@ -112,7 +112,7 @@ class Reporter:
     def say(self, line: str) -> None:
         """For people; not said with --json. Names come from outside, and may hold anything: what a terminal would obey is spelled out."""
         if not self.as_json:
-            console().print(printable(line))
+            say(line)
 
     @property
     def _base(self) -> str:

@@ -19,7 +19,6 @@ import pyarrow as pa
 from cursorkeeper.cli import connect, migrating
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.import_pulsar import Plan
-from cursorkeeper.cli.output import printable
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
 
@@ -187,9 +186,9 @@ class Run:
             "seconds": round(took_s, 3),
         }, name=self.report())  # fmt: skip
         for row in named:
-            out.say(printable(f"{row['status']:>12}  {row['cursor']}: {row['problem']}. What to do: {row['remedy']}"))
+            out.say(f"{row['status']:>12}  {row['cursor']}: {row['problem']}. What to do: {row['remedy']}")
         for note in notes:
-            out.say(printable(note))
+            out.say(note)
         counted = ", ".join(f"{n:,} {status}" for (status, _), n in sorted(found.items(), key=lambda item: -item[1]))
         run = f"run {record.id}, {record.state}: " if record else ""
         out.say(f"{run}{self.selection}: {total:,} cursor(s): {counted}; {took_s:.1f} s")
