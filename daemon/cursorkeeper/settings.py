@@ -7,14 +7,16 @@ may be given by that name in every source (`ALIASES`).
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import socket
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 from cursorkeeper.core import sizes
@@ -29,16 +31,32 @@ from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper_clients.bookkeeper.port import Digest
 
-ENVIRONMENT_PREFIX = "CURSORKEEPER_"
+ENVIRONMENT, ENVIRONMENT_PREFIX = "the environment", "CURSORKEEPER_"
 _D, _K = Limits(), KeeperLimits()
-ABOVE_ZERO = (
-    "flush_interval_ms", "flush_acks_max", "flush_acks_min", "flush_bytes_max", "retry_min_ms", "retry_max_ms",
-    "answer_wait_max_ms",
-    "hello_timeout_s", "streams_max",
-    "cursors_max", "footer_poll_s", "credit_bytes", "daemon_credit_bytes", "openings_at_once_max", "ledger_requests_at_once_max",
-    "footer_requests_at_once_max", "inline_states_per_s_max", "closings_at_once_max",
-)  # fmt: skip
-"""Settings whose 0 would mean a busy loop, or that nothing is ever taken."""
+BOUNDS: dict[str, tuple[float, float]] = {
+    "zookeeper_session_timeout_ms": (100, 3_600_000), "zookeeper_jute_maxbuffer_bytes": (256 * KIB, 1024 * MIB), "zstd_level": (1, 22),
+    "flush_interval_ms": (1, 3_600_000), "flush_acks_max": (1, 1 << 31), "flush_acks_min": (1, 1 << 31),
+    "flush_bytes_max": (1, 1024 * MIB), "appends_in_flight_max": (2, 4_096), "open_ledger_span_max": (1, 1 << 32),
+    "layout_ledgers_max": (1, _D.layout_ledgers_max), "batch_size_max": (1, _D.batch_size_max), "chain_ledgers_max": (1, 10_000),
+    "chain_ledgers_hard_max": (2, 10_000), "ledger_bytes_max": (KIB, 1 << 40), "ledger_age_max_s": (1, 1e9),
+    "snapshot_segments_in_flight_max": (1, 64), "inline_backstop_interval_ms": (1, 3_600_000), "bookkeeper_away_ms": (1, 3_600_000),
+    "answer_wait_max_ms": (1, 3_600_000), "retry_min_ms": (1, 3_600_000), "retry_max_ms": (1, 3_600_000), "start_timeout_s": (0, 1e6),
+    "daemon_appends_in_flight_max": (4, 65_536), "cursors_max": (1, 10_000_000), "detached_cursor_max_ms": (0, 1e9),
+    "footer_poll_s": (0.01, 1e6), "close_timeout_s": (0, 1e6), "credit_bytes": (4 * KIB, 1024 * MIB),
+    "daemon_credit_bytes": (4 * KIB, 1 << 40), "ack_message_bytes_max": (4 * KIB, 256 * MIB), "gc_interval_s": (0, 1e9),
+    "hello_timeout_s": (0.01, 3_600), "streams_max": (1, 1_000_000), "openings_at_once_max": (1, 1_000_000),
+    "ledger_requests_at_once_max": (1, 1_000_000), "footer_requests_at_once_max": (1, 1_000_000),
+    "inline_states_per_s_max": (1, 1_000_000), "closings_at_once_max": (1, 1_000_000),
+}  # fmt: skip
+"""What each number may be: below, it would mean a busy loop or that nothing is ever taken; above, no limit at all. Where nothing is
+said: not negative."""
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+OTHER_VARIABLES = frozenset({
+    "VERSION", "REVISION", "WHEEL_JAR", "GATEWAY_JAR", "PORT", "METRICS_PORT", "GATEWAY_METRICS_PORT", "TEST_RUN", "INTEROP_SEED",
+})  # fmt: skip
+"""Variables with our prefix that are no settings of the daemon: of builds, of compose, of tests."""
+_OF_KUBERNETES = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+"""What Kubernetes tells a pod of services whose names begin with our prefix."""
 FORMATS = (FORMAT_NATIVE, FORMAT_PULSAR)
 ALIASES = {
     "persistentUnackedRangesWithMultipleEntriesEnabled": "persistent_unacked_ranges_with_multiple_entries_enabled",
@@ -285,11 +303,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Relations between settings. Raises SettingsError."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and not value >= 0:  # nor NaN
-                raise SettingsError(f"{name} = {value}: must be a number, and must not be negative")
-        for name in ABOVE_ZERO:
-            if not getattr(self, name):
-                raise SettingsError(f"{name} = 0: must be above 0; leave it out for the default of {getattr(_DEFAULTS, name)}")
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                low, high = BOUNDS.get(name, (0, float("inf")))
+                if not low <= value <= high:  # nor NaN
+                    kind = "must be a number, and must not be negative" if name not in BOUNDS else f"use {low:,} to {high:,.10g}"
+                    raise SettingsError(f"{name} = {value}: {kind}; leave it out for the default of {getattr(_DEFAULTS, name):,}")
+        if self.log_level.lower() not in LOG_LEVELS:
+            raise SettingsError(f"log_level = {self.log_level!r}: use one of {', '.join(LOG_LEVELS)}")
+        if self.credit_bytes > self.daemon_credit_bytes:
+            raise SettingsError(f"credit_bytes {self.credit_bytes} must not be above daemon_credit_bytes {self.daemon_credit_bytes}")
         if self.retry_min_ms > self.retry_max_ms:
             raise SettingsError(f"retry_min_ms {self.retry_min_ms} must not be above retry_max_ms {self.retry_max_ms}")
         if self.digest not in Digest.__members__:
@@ -325,8 +347,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"inline_state_max_bytes = {self.inline_state_max_bytes}: a footer could have {znode} bytes, "
                 f"ZooKeeper's jute.maxbuffer is {self.zookeeper_jute_maxbuffer_bytes}"
             )
-        if self.appends_in_flight_max < 2 or self.daemon_appends_in_flight_max < 4:
-            raise SettingsError("appends_in_flight_max must be at least 2 and daemon_appends_in_flight_max at least 4")
 
     def _check_pulsar(self) -> None:
         for name in ("cursor_info_compression_type", "managed_cursor_info_compression_type"):
@@ -368,41 +388,75 @@ def load(
 ) -> Settings:
     """All sources together, checked. Raises SettingsError."""
     values: dict[str, Any] = {}
-    keys: dict[str, str] = {}
+    origins: dict[str, str] = {}
     if broker_conf is not None:
         from cursorkeeper.broker_conf import read_broker_conf
 
         values, keys = read_broker_conf(broker_conf)
-    later = _named(_toml(file), str(file)) if file is not None else {}
-    later.update(_named(_environment(os.environ if environment is None else environment), "the environment"))
-    later.update(_named({k: v for k, v in (flags or {}).items() if v is not None}, "the command line"))
-    values.update(later)
-    if hidden := [name for name in HIDDEN if name in values]:
-        raise SettingsError(f"{hidden[0]}: there is no such setting; `cursorkeeper run --help` lists them")
-    values = {name: _size(name, value) for name, value in values.items()}
-    values["given"] = tuple(sorted(values))
-    try:
-        settings = msgspec.convert(values, Settings, strict=False)
-    except msgspec.ValidationError as e:
-        raise SettingsError(f"{e}; `cursorkeeper run --help` lists the settings") from e
+        origins = {name: f"{key} of {broker_conf}" for name, key in keys.items()}
+    for source, given in (
+        (str(file), _toml(file) if file is not None else {}),
+        (ENVIRONMENT, _environment(os.environ if environment is None else environment)),
+        ("the command line", {k: v for k, v in (flags or {}).items() if v is not None}),
+    ):
+        for name, (said, value) in _named(given, source).items():
+            values[name], origins[name] = value, f"{said} of {source}" if source == str(file) else _spelt(said, source)
+    values = {name: _converted(name, _size(name, value), origins.get(name, "")) for name, value in values.items()}
+    settings = Settings(**values, given=tuple(sorted(values)))
     try:
         settings.check()
     except SettingsError as e:
-        theirs = [f"{name} is {key} of {broker_conf}" for name, key in keys.items() if name not in later and _names(str(e), name)]
+        theirs = [f"{name} is {where}" for name, where in origins.items() if where != name and _names(str(e), name)]
         raise SettingsError("; ".join([str(e), *theirs])) from e
     return settings
 
 
-def _named(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """By our names. Raises SettingsError when one setting is given twice, differently."""
-    found: dict[str, Any] = {}
-    said: dict[str, str] = {}
+def _named(values: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]:
+    """By our names: how it was said, and the value. Raises SettingsError for what is no setting, and when one is given twice,
+    differently."""
+    known = {*Settings.__struct_fields__, *ALIASES} - set(HIDDEN)
+    if unknown := [key for key in values if key not in known]:
+        raise SettingsError(_unknown(unknown, known, source))
+    found: dict[str, tuple[str, Any]] = {}
     for key, value in values.items():
         name = ALIASES.get(key, key)
-        if name in found and found[name] != value:
-            raise SettingsError(f"{source}: {said[name]} and {key} are the same setting and differ: give one of them")
-        found[name], said[name] = value, key
+        if name in found and found[name][1] != value:
+            raise SettingsError(f"{source}: {found[name][0]} and {key} are the same setting and differ: give one of them")
+        found[name] = key, value
     return found
+
+
+def _unknown(unknown: list[str], known: set[str], source: str) -> str:
+    """All of them, each with the name that it may stand for."""
+    said = []
+    for key in sorted(unknown):
+        by_lower = {_spelt(name, source).lower(): _spelt(name, source) for name in known}
+        near = difflib.get_close_matches(_spelt(key, source).lower(), by_lower, n=1)
+        said.append(f"{_spelt(key, source)}{f' (did you mean {by_lower[near[0]]}?)' if near else ''}")
+    return (
+        f"{source}: there is no setting {', '.join(said)}. "
+        "What to do: correct the name, or remove it; `cursorkeeper run --help` lists all settings"
+    )
+
+
+def _spelt(name: str, source: str) -> str:
+    """As it is written there."""
+    return ENVIRONMENT_PREFIX + (name.upper() if name.islower() else name) if source == ENVIRONMENT else name
+
+
+def _converted(name: str, value: Any, origin: str) -> Any:
+    """As the setting's type. Raises SettingsError."""
+    try:
+        return msgspec.convert(value, _types()[name], strict=False)
+    except msgspec.ValidationError as e:
+        where = f", which is {origin}," if origin not in ("", name) else ""
+        shown = "..." if name == "password" else repr(value)
+        raise SettingsError(f"{name} = {shown}{where} cannot be taken: {e}") from e
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Settings)
 
 
 def _size(name: str, value: Any) -> Any:
@@ -435,13 +489,12 @@ def _toml(file: Path) -> dict[str, Any]:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """What has our prefix, by the names of settings where it is one."""
     found: dict[str, Any] = {}
-    for name in Settings.__struct_fields__:
-        text = environment.get(ENVIRONMENT_PREFIX + name.upper())
-        if text is not None and name not in HIDDEN:
-            found[name] = text.split(",") if name == "sources" else text
-    for key in ALIASES:
-        text = environment.get(ENVIRONMENT_PREFIX + key)
-        if text is not None:
-            found[key] = text
+    for variable, text in environment.items():
+        rest = variable.removeprefix(ENVIRONMENT_PREFIX)
+        if rest == variable or rest in OTHER_VARIABLES or _OF_KUBERNETES.fullmatch(rest):
+            continue
+        name = rest.lower() if rest.isupper() else rest
+        found[name] = text.split(",") if name == "sources" else text
     return found

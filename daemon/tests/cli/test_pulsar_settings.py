@@ -143,7 +143,7 @@ def test_one_setting_given_twice_in_one_source_must_agree() -> None:
 
 def test_what_was_given_is_no_setting(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('given = ["x"]\n')
-    with pytest.raises(SettingsError, match="no such setting"):
+    with pytest.raises(SettingsError, match="there is no setting given"):
         load(file=tmp_path / "a.toml", environment={})
 
 

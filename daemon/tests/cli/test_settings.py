@@ -53,9 +53,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"max_entry_bytes": 5 << 20}, "64 KiB"),
     ({"chain_ledgers_max": 64}, "chain_ledgers_hard_max"),
     ({"inline_state_max_bytes": 2 << 20}, "jute.maxbuffer"),
-    ({"flush_interval_ms": -1}, "negative"),
+    ({"flush_interval_ms": -1}, "use 1 to"),
+    ({"snapshot_bytes_min": -1}, "negative"),
+    ({"credit_bytes": 1}, "use 4,096 to"),
+    ({"credit_bytes": 1 << 29}, "daemon_credit_bytes"),
+    ({"cursors_max": 1 << 40}, "to 10,000,000"),
+    ({"ledger_age_max_s": float("nan")}, "use 1 to"),
+    ({"log_level": "loud"}, "debug, info"),
     *[
-        ({name: 0}, "above 0")
+        ({name: 0}, "use ")
         for name in (
             "flush_interval_ms",
             "flush_acks_max",
@@ -79,8 +85,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cursor_properties_bytes_max": 1 << 20}, "max_entry_bytes"),
     ({"max_entry_bytes": 100_000}, "mark_delete_properties_bytes_max"),
     ({"flush_interval_ms": "soon"}, "flush_interval_ms"),
-    ({"appends_in_flight_max": 1}, "at least 2"),
-    ({"daemon_appends_in_flight_max": 1}, "at least 4"),
+    ({"appends_in_flight_max": 1}, "use 2 to"),
+    ({"daemon_appends_in_flight_max": 1}, "use 4 to"),
 ]
 
 
@@ -105,9 +111,48 @@ def test_errors_of_files_name_the_file(tmp_path: Path) -> None:
         load(file=tmp_path / "none.toml", environment={})
 
 
-def test_an_unknown_name_in_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="ensembel"):
-        load(file=write(tmp_path / "a.toml", "ensembel = 3\n"), environment={})
+def refused(**sources: Any) -> tuple[str, str]:
+    """The line and the remedy that a person sees."""
+    with pytest.raises(SettingsError) as error:
+        load(**{"environment": {}, **sources})
+    problem = explain(error.value)
+    assert problem.exit_code == USAGE
+    return problem.message, problem.remedy
+
+
+def test_what_is_no_setting_is_named_with_its_source_and_what_may_be_meant(tmp_path: Path) -> None:
+    message, remedy = refused(file=write(tmp_path / "a.toml", "ensembel = 3\nzookeeper = 'z:1'\n[table]\nx = 1\n"))
+    assert message == f"{tmp_path / 'a.toml'}: there is no setting ensembel (did you mean ensemble?), table"
+    assert remedy == "correct the name, or remove it; `cursorkeeper run --help` lists all settings"
+    message, again = refused(environment={"CURSORKEEPER_ENSEMBEL": "3", "CURSORKEEPER_cursorInfoCompressonType": "LZ4", "HOME": "/"})
+    assert message == (
+        "the environment: there is no setting CURSORKEEPER_cursorInfoCompressonType (did you mean CURSORKEEPER_cursorInfoCompressionType?),"
+        " CURSORKEEPER_ENSEMBEL (did you mean CURSORKEEPER_ENSEMBLE?)"
+    )
+    assert again == remedy
+    for hidden in ({"file": write(tmp_path / "b.toml", "given = ['a']\n")}, {"environment": {"CURSORKEEPER_GIVEN": "a"}}):
+        assert "there is no setting" in refused(**hidden)[0]
+
+
+def test_a_value_that_cannot_be_taken_is_named_with_its_source(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.toml", "flush_interval_ms = 'soon'\n")
+    message, _ = refused(file=file)
+    assert message.startswith(f"flush_interval_ms = 'soon', which is flush_interval_ms of {file}, cannot be taken: ")
+    message, _ = refused(environment={"CURSORKEEPER_ENSEMBLE": "many"})
+    assert message.startswith("ensemble = 'many', which is CURSORKEEPER_ENSEMBLE, cannot be taken: ")
+    message, remedy = refused(environment={"CURSORKEEPER_CREDIT_BYTES": "1"})
+    assert message.endswith("; credit_bytes is CURSORKEEPER_CREDIT_BYTES") and remedy
+    assert "secret" not in refused(file=write(file, "password = ['secret']\n"))[0]
+
+
+def test_variables_of_others_with_our_prefix_are_none_of_ours() -> None:
+    """A service called cursorkeeper-gateway, of which Kubernetes tells a pod; compose's ports; builds."""
+    gateway = "CURSORKEEPER_GATEWAY"
+    load(environment={
+        "CURSORKEEPER_PORT": "7650", "CURSORKEEPER_VERSION": "0.2.0", f"{gateway}_SERVICE_HOST": "10.0.0.1", f"{gateway}_PORT": "tcp://10.0.0.1:7651",
+        f"{gateway}_SERVICE_PORT": "7651", f"{gateway}_SERVICE_PORT_GRPC": "7651", f"{gateway}_PORT_7651_TCP": "tcp://10.0.0.1:7651",
+        f"{gateway}_PORT_7651_TCP_ADDR": "10.0.0.1", "CURSORKEEPER_SERVICE_HOST": "10.0.0.2",
+    })  # fmt: skip
 
 
 def test_limits_of_the_gateway() -> None:
