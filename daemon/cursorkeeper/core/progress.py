@@ -4,6 +4,9 @@ Records are numbered in the order in which they were taken. A source's message i
 what it changed, or (if it changed nothing) to the newest record that is not durable yet, or to none: then it is
 confirmed at once. Invariant: durable <= in_flight <= accepted, as record numbers. Confirmations follow the state, not
 the message: recovered state is durable, so a repeated ack of it is confirmed although no record is written.
+
+Every question is asked at every event, so none of them looks at more than one message: bound and unbound messages stand
+in queues of their own (all bound ones arrived earlier), and a message moves between them once per record.
 """
 
 from __future__ import annotations
@@ -34,43 +37,48 @@ class Progress:
         """Number of the newest record taken."""
         self.durable = 0
         """Every record up to this one is durable."""
-        self._bindings: deque[Binding] = deque()
+        self._bound: deque[Binding] = deque()
+        """Messages that wait for a record which was taken, oldest first; their records ascend."""
+        self._unbound: deque[Binding] = deque()
+        """Messages that wait for the next record, oldest first. All of them arrived after the bound ones."""
+        self._holding: deque[Binding] = deque()
+        """Those of the unbound that still hold bytes of credit."""
+        self._bytes = 0
         self._confirmed: dict[int, int] = {}
         """Handle -> seq of its newest confirmation."""
 
     @property
     def oldest_unconfirmed_s(self) -> float | None:
         """When the oldest message that is not confirmed arrived."""
-        return self._bindings[0].at_s if self._bindings else None
+        return self._bound[0].at_s if self._bound else self.oldest_unbound_s
 
     @property
     def unconfirmed_bytes(self) -> int:
         """Bytes of credit that are held by messages not yet confirmed."""
-        return sum(b.bytes for b in self._bindings)
+        return self._bytes
 
     @property
     def has_unbound(self) -> bool:
         """Some message waits for the next record."""
-        return bool(self._bindings) and self._bindings[-1].record is None
+        return bool(self._unbound)
 
     @property
     def oldest_unbound_s(self) -> float | None:
         """When the oldest message that waits for the next record arrived."""
-        found = None
-        for binding in reversed(self._bindings):
-            if binding.record is not None:
-                break
-            found = binding.at_s
-        return found
+        return self._unbound[0].at_s if self._unbound else None
 
     @property
     def is_clear(self) -> bool:
         """Everything taken is durable and every message was confirmed."""
-        return self.durable == self.taken and not self._bindings
+        return self.durable == self.taken and not self._bound and not self._unbound
 
     def accept(self, attach: int, seq: int, size: int, now: float) -> None:
         """A message was kept."""
-        self._bindings.append(Binding(None, attach, seq, size, now))
+        binding = Binding(None, attach, seq, size, now)
+        self._unbound.append(binding)
+        if size:
+            self._holding.append(binding)
+            self._bytes += size
 
     def take(self, records: int = 1) -> range:
         """Records were taken at one instant: everything accepted until now is in them, or is already durable.
@@ -87,10 +95,11 @@ class Progress:
         self._bind(self.taken)
 
     def _bind(self, record: int) -> None:
-        for binding in reversed(self._bindings):
-            if binding.record is not None:
-                break
+        for binding in self._unbound:
             binding.record = record
+        self._bound += self._unbound
+        self._unbound.clear()
+        self._holding.clear()
 
     def made_durable(self, record: int) -> list[fx.Effect]:
         """Every record up to this one is durable; returns the confirmations."""
@@ -103,41 +112,59 @@ class Progress:
 
     def confirmations(self) -> list[fx.Effect]:
         """What may be confirmed now: one per handle, cumulative."""
-        found: dict[int, fx.Confirm] = {}
-        while self._bindings:
-            head = self._bindings[0]
-            if head.record is None or head.record > self.durable:
+        decided: list[Binding] = []
+        while self._bound:
+            record = self._bound[0].record
+            if record is None or record > self.durable:
                 break
-            self._bindings.popleft()
-            self._confirmed[head.attach] = head.seq
-            before = found.get(head.attach)
-            found[head.attach] = fx.Confirm(head.attach, head.seq, head.bytes + (before.released_bytes if before else 0))
+            decided.append(self._bound.popleft())
+        return self._confirm(decided)
+
+    def _confirm(self, decided: list[Binding]) -> list[fx.Effect]:
+        found: dict[int, fx.Confirm] = {}
+        for binding in decided:
+            self._bytes -= binding.bytes
+            self._confirmed[binding.attach] = binding.seq
+            before = found.get(binding.attach)
+            released = binding.bytes + (before.released_bytes if before else 0)
+            found[binding.attach] = fx.Confirm(binding.attach, binding.seq, released)
         return list(found.values())
 
     def released(self) -> list[fx.Effect]:
         """Messages that wait for the next record give their bytes back without being confirmed: they are in the state."""
         found: dict[int, int] = {}
-        for binding in reversed(self._bindings):
-            if binding.record is not None:
-                break
+        for binding in self._holding:
             found[binding.attach] = found.get(binding.attach, 0) + binding.bytes
+            self._bytes -= binding.bytes
             binding.bytes = 0
-        return [fx.Confirm(attach, self._confirmed.get(attach, 0), size) for attach, size in sorted(found.items()) if size]
+        self._holding.clear()
+        return [fx.Confirm(attach, self._confirmed.get(attach, 0), size) for attach, size in sorted(found.items())]
 
     def put_back(self) -> None:
         """The records that are not durable are taken again: their messages wait for the next one."""
         self.taken = self.durable
-        for binding in self._bindings:
-            if binding.record is not None and binding.record > self.durable:
-                binding.record = None
+        while self._bound:
+            record = self._bound[-1].record
+            if record is not None and record <= self.durable:
+                break
+            binding = self._bound.pop()
+            binding.record = None
+            self._unbound.appendleft(binding)
+            if binding.bytes:
+                self._holding.appendleft(binding)
 
     def decide_until(self, waiting: Set[tuple[int, int]]) -> list[fx.Effect]:
         """Messages that arrived before the first of these (attach, seq) are decided: dropped by a reset, as the source asked."""
-        for binding in self._bindings:
-            if (binding.attach, binding.seq) in waiting:
+        decided: list[Binding] = []
+        for queue in (self._bound, self._unbound):
+            while queue and (queue[0].attach, queue[0].seq) not in waiting:
+                binding = queue.popleft()
+                if self._holding and self._holding[0] is binding:
+                    self._holding.popleft()
+                decided.append(binding)
+            if queue:
                 break
-            binding.record = self.durable
-        return self.confirmations()
+        return self._confirm(decided)
 
     def decide_all(self) -> list[fx.Effect]:
         """Everything kept is decided (by an inline commit or a reset): confirm it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import pytest
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.progress import Progress
@@ -131,3 +134,54 @@ def test_every_message_is_confirmed_once_and_in_order(moves: list[str]) -> None:
         assert progress.durable <= progress.taken
     told(progress.decide_all())
     assert (confirmed, released) == (seq, 10 * seq)
+
+
+def steps_of(question: Callable[[], object]) -> int:
+    """How many lines of Python an answer takes: a measure of work that a busy machine does not change."""
+    seen = 0
+
+    def trace(_frame: object, event: str, _arg: object) -> object:
+        nonlocal seen
+        seen += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        question()
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+def test_a_question_costs_the_same_however_many_messages_wait() -> None:
+    def questions(bound: int, unbound: int) -> list[int]:
+        progress = Progress()
+        kept(progress, *range(1, bound + 1))
+        progress.take()
+        kept(progress, *range(bound + 1, bound + unbound + 1))
+        asked: list[Callable[[], object]] = [
+            lambda: progress.oldest_unbound_s,
+            lambda: progress.oldest_unconfirmed_s,
+            lambda: progress.unconfirmed_bytes,
+            lambda: progress.has_unbound,
+            lambda: progress.is_clear,
+            progress.confirmations,
+        ]
+        progress.released()
+        return [steps_of(question) for question in (*asked, progress.released)]
+
+    assert questions(3_000, 3_000) == questions(1, 1)
+
+
+def test_what_was_released_gives_no_bytes_back_when_it_is_confirmed() -> None:
+    progress = Progress()
+    kept(progress, 1)
+    progress.take()
+    kept(progress, 2)
+    assert progress.released() == [fx.Confirm(1, 0, 10)], "only of the message that waits for the next record"
+    assert progress.released() == []
+    progress.put_back()
+    kept(progress, 3)
+    assert progress.released() == [fx.Confirm(1, 0, 20)], "what was put back and what is new"
+    assert progress.decide_all() == [fx.Confirm(1, 3, 0)] and progress.unconfirmed_bytes == 0
