@@ -138,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     flush_bytes_max: int = _D.flush_bytes_max
     appends_in_flight_max: int = _D.appends_in_flight_max
     open_ledger_span_max: int = _D.open_ledger_span_max
+    state_bytes_max: int = _D.state_bytes_max
     layout_ledgers_max: int = _D.layout_ledgers_max
     batch_size_max: int = _D.batch_size_max
     mark_delete_properties_bytes_max: int = _D.mark_delete_properties_bytes_max

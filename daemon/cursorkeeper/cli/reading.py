@@ -7,6 +7,7 @@ entries may be missing). What may succeed later is retried for `WAIT_S` and then
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -14,13 +15,16 @@ from typing import TypeVar
 
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.core import events as ev
+from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase, is_pulsar
+from cursorkeeper.core.limits import LAYOUT_LEDGERS_MAX, STATE_BYTES_MAX
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.settings import ENVIRONMENT_PREFIX
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
 
@@ -255,11 +259,21 @@ async def replay(
         if since[-1] - since[0] >= wait_s:
             raise CommandError(why, "start the missing bookies and run it again; this is not damage", AWAY)
 
-    answer = await ChainReader(name, ledgers, waiting, count, unconfirmed=True, window=window).read(0, footer)
+    reader = ChainReader(name, ledgers, waiting, count, unconfirmed=True, window=window, budget=reading_budget())
+    answer = await reader.read(0, footer)
     if isinstance(answer, ev.ChainMissing):
         raise Moved(answer.ledger)
     assert isinstance(answer, ev.ChainRead | ev.ChainDamaged)
     return answer
+
+
+def reading_budget() -> StateBudget:
+    """What a state may take here: the daemon's settings, where the environment says them, else the defaults."""
+    told = [os.environ.get(ENVIRONMENT_PREFIX + name, "") for name in ("STATE_BYTES_MAX", "LAYOUT_LEDGERS_MAX")]
+    state, layout = (
+        int(text) if text.isdigit() else limit for text, limit in zip(told, (STATE_BYTES_MAX, LAYOUT_LEDGERS_MAX), strict=True)
+    )
+    return StateBudget.reading(state, layout)
 
 
 def from_previous(footer: Footer) -> Footer | None:

@@ -37,6 +37,11 @@ class AckBatch:
     size_bytes: int = 0
     acks: int = 0
 
+    @property
+    def parts(self) -> int:
+        """Data ledgers and partly acked batches in it: what it costs beside its bytes."""
+        return len(self.ledgers) + sum(len(columns.partials) for columns in self.ledgers)
+
 
 def count_acks(ledgers: tuple[LedgerColumns, ...], mark_delete: Position | None = None) -> int:
     """How many acks a batch names (a cumulative one counts as one)."""

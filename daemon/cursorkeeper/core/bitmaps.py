@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -60,10 +60,24 @@ def between(bitmap: BitMap, first: int, last: int) -> BitMap:
         return BitMap()
     if bitmap.min() >= first and bitmap.max() <= last:
         return bitmap.copy()
+    if bitmap.__sizeof__() < last - first >> 13:  # less than what a window of so many containers takes
+        inside = bitmap.copy()
+        inside.remove_range(0, first)
+        inside.remove_range(last + 1, 1 << 32)
+        return inside
     window = BitMap()
     window.add_range(first, last + 1)
     window &= bitmap
     return window
+
+
+def pieces(bitmap: BitMap, entries: int) -> Iterator[BitMap]:
+    """The members in each range of so many entries that has any, ascending."""
+    if bitmap:
+        for first in range(bitmap.min() // entries * entries, bitmap.max() + 1, entries):
+            inside = between(bitmap, first, first + entries - 1)
+            if inside:
+                yield inside
 
 
 def span(first: int, last: int) -> BitMap:

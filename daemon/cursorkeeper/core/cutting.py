@@ -2,7 +2,8 @@
 
 Owns the order in which parts are packed: mark-delete and properties first, then layout, acks, partly acked batches. Does
 not own the sizes (`core.sizes`). Invariants: the parts join to exactly the delta; each part's body is at most the
-limit by `core.sizes` and it claims at most `EXPANSION_MAX` acks; there is at least one part; no bitmap of the delta is changed.
+limit by `core.sizes`, it claims at most `EXPANSION_MAX` acks, and its sets lie in few enough containers and are few enough themselves
+for a reader to take them in at once; there is at least one part; no bitmap of the delta is changed.
 """
 
 from __future__ import annotations
@@ -19,17 +20,23 @@ from cursorkeeper.core.sizes import (
     FIELD_BITS_BYTES,
     LAYOUT_ITEM_BYTES_MAX,
     LEDGER_BYTES_MAX,
+    RECORD_CONTAINERS_MAX,
     cursor_properties_bytes,
     delta_body_bytes_ceiling,
     delta_body_bytes_max,
+    delta_containers_max,
     delta_members,
     mark_delete_bytes,
     mark_delete_properties_bytes,
     partial_bytes_max,
     set_bytes_max,
+    set_containers_max,
 )
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, MarkDeleteProperties, Partial, PartialKey
 from pyroaring import BitMap
+
+PART_SETS_MAX = 1_024
+"""Ledgers and partly acked batches in one part: encoding it does not hold up anybody."""
 
 
 class _AckPiece(NamedTuple):
@@ -54,16 +61,17 @@ def cut_delta(delta: Delta, body_bytes_max: int) -> tuple[Delta, ...]:
     (`property_map_bytes_max`, `partial_bytes_limit`).
     """
     fits = delta_body_bytes_ceiling(delta) <= body_bytes_max or delta_body_bytes_max(delta) <= body_bytes_max
-    if fits and delta_members(delta) <= EXPANSION_MAX:
+    few = len(delta.acks) + len(delta.partials) <= PART_SETS_MAX
+    if fits and few and delta_members(delta) <= EXPANSION_MAX and delta_containers_max(delta) <= RECORD_CONTAINERS_MAX:
         return (delta,)
     parts = [_Part()]
     for piece in _pieces(delta, body_bytes_max):
-        size, members = _bytes_max(piece), _piece_members(piece)
-        if not parts[-1].has_room(piece, size, members, body_bytes_max):
+        size, members, containers = _bytes_max(piece), _piece_members(piece), _piece_containers(piece)
+        if not parts[-1].has_room(piece, size, members, containers, body_bytes_max):
             parts.append(_Part())
-            if not parts[-1].has_room(piece, size, members, body_bytes_max):
+            if not parts[-1].has_room(piece, size, members, containers, body_bytes_max):
                 raise ValueError(f"{type(piece).__name__} may take {size} bytes, a record body has {body_bytes_max}")
-        parts[-1].add(piece, size, members)
+        parts[-1].add(piece, size, members, containers)
     return tuple(part.taken() for part in parts if part.pieces)
 
 
@@ -113,6 +121,12 @@ def _piece_members(piece: _Piece) -> int:
     return len(piece.partial.missing) if isinstance(piece, _PartialPiece) else 0
 
 
+def _piece_containers(piece: _Piece) -> int:
+    if isinstance(piece, _AckPiece):
+        return set_containers_max(piece.entries)
+    return set_containers_max(piece.partial.missing) if isinstance(piece, _PartialPiece) else 0
+
+
 @dataclass(slots=True)
 class _Part:
     """A record being filled."""
@@ -120,17 +134,23 @@ class _Part:
     pieces: list[_Piece] = field(default_factory=list)
     size: int = FIELD_BITS_BYTES
     members: int = 0
+    containers: int = 0
+    sets: int = 0
     last_ledger: int = -1
 
-    def has_room(self, piece: _Piece, size: int, members: int, body_bytes_max: int) -> bool:
+    def has_room(self, piece: _Piece, size: int, members: int, containers: int, body_bytes_max: int) -> bool:
         """Two pieces of one ledger's acks never share a part: their union has no bound by theirs."""
         if isinstance(piece, _AckPiece) and piece.ledger == self.last_ledger:
             return False
+        if containers and (self.sets >= PART_SETS_MAX or self.containers + containers > RECORD_CONTAINERS_MAX):
+            return False
         return self.size + self._count_bytes(piece) + size <= body_bytes_max and self.members + members <= EXPANSION_MAX
 
-    def add(self, piece: _Piece, size: int, members: int) -> None:
+    def add(self, piece: _Piece, size: int, members: int, containers: int) -> None:
         self.size += self._count_bytes(piece) + size
         self.members += members
+        self.containers += containers
+        self.sets += containers > 0
         self.pieces.append(piece)
         if isinstance(piece, _AckPiece):
             self.last_ledger = piece.ledger

@@ -61,6 +61,11 @@ class DamageError(CursorKeeperError):
         return type(self)(self.message, place)
 
 
+class OverBudgetError(DamageError):
+    """What the bytes say would take more memory than a state may. Not damage: never repaired, never skipped, nothing older is
+    taken instead; the message names the setting."""
+
+
 class TooNewError(DamageError):
     """Written by a newer version. Not damage: never repaired, never skipped; upgrade first."""
 

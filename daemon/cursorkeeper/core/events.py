@@ -329,11 +329,13 @@ class ChainMissing:
 
 @dataclass(frozen=True, slots=True)
 class ChainDamaged:
-    """Nothing trustworthy is left; `reason` names ledger and entry. `too_new`: not damaged, but written by a newer version."""
+    """Nothing trustworthy is left; `reason` names ledger and entry. `too_new`: not damaged, but written by a newer version;
+    `too_large`: nor this, but it would take more memory than a state may."""
 
     token: int
     reason: str
     too_new: bool = False
+    too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

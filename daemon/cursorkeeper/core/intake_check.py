@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
+from cursorkeeper.core.budget import ACK_BYTES, LEDGER_BYTES, PARTIAL_BYTES, growth_bytes, mixed_bytes
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.layout import Layout, LayoutContradiction
 from cursorkeeper.core.limits import Limits
@@ -19,6 +20,21 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState, Partial, PartialKey
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def _bytes_more(columns: LedgerColumns, high_water: int, before: int, state: AckState, queued: Queued) -> int:
+    """What the acks of one ledger may add to the memory of the state: all between them as un-acked, and each of them apart."""
+    ledger = columns.ledger
+    if ledger < state.mark_delete.ledger or state.layout.is_trimmed(ledger):
+        return 0
+    acks = state.ledgers.get(ledger)
+    known = max(acks.high_water if acks else 0, queued.high_water.get(ledger, 0), before)
+    apart = ACK_BYTES * (columns.entries.size + columns.ranges.size // 2) + PARTIAL_BYTES * len(columns.partials)
+    if columns.bitmap is not None:
+        apart += columns.bitmap.__sizeof__()
+    if acks is not None:  # a container that is full of mixed entries does not grow any more
+        apart = min(apart, max(0, mixed_bytes(max(known, high_water)) - acks.counted_bytes) + PARTIAL_BYTES * len(columns.partials))
+    return growth_bytes(known, high_water) + (0 if known else LEDGER_BYTES) + apart
 
 
 LAYOUT_REMEDY = (
@@ -36,11 +52,16 @@ class Queued:
 
     high_water: dict[int, int] = field(default_factory=dict)
     batches: Batches = field(default_factory=dict)
+    bytes: int = 0
+    """What they may add to the memory of the state."""
+    parts: int = 0
+    """Data ledgers and partly acked batches in them: what applying them costs."""
 
     def clear(self) -> None:
         """They were applied."""
         self.high_water.clear()
         self.batches.clear()
+        self.bytes = self.parts = 0
 
 
 class IntakeCheck:
@@ -58,19 +79,35 @@ class IntakeCheck:
             self.position(batch.mark_delete, state)
         heights: dict[int, int] = {}
         batches: Batches = {}
+        more = 0
         for columns in batch.ledgers:
             highest = self._highest(columns)
             if highest < 0:
                 continue
             self._ledger_and_entry(columns.ledger, highest, state, queued)
-            heights[columns.ledger] = max(highest + 1, heights.get(columns.ledger, 0))
+            before = heights.get(columns.ledger, 0)
+            heights[columns.ledger] = max(highest + 1, before)
+            more += _bytes_more(columns, highest + 1, before, state, queued)
             for entry, partial in columns.partials:
                 self._partial(PartialKey(columns.ledger, entry), partial, state, queued, batches)
         if batch.properties is not None:
             self.mark_delete_properties(batch.properties)
+        self._memory(more, state, queued)
+        queued.bytes += more
+        queued.parts += batch.parts
         for ledger, height in heights.items():
             queued.high_water[ledger] = max(height, queued.high_water.get(ledger, 0))
         queued.batches.update(batches)
+
+    def _memory(self, more: int, state: AckState, queued: Queued) -> None:
+        """What acks may add: of un-acked entries below them, most of all. Acks that add nothing may always come."""
+        total = state.memory_bytes + queued.bytes + more
+        if more and total > self._limits.state_bytes_max:
+            raise self._refuse(
+                Refusal.TOO_LARGE,
+                f"with these acks the state may take {total:,} bytes of memory, {self._limits.state_bytes_max:,} are allowed",
+                "check the entry ids; move mark-delete, which frees memory, or raise state_bytes_max",
+            )
 
     def _highest(self, columns: LedgerColumns) -> int:
         highest = -1
@@ -240,6 +277,13 @@ class IntakeCheck:
             state.layout.check(run, self._limits.layout_ledgers_max)
         except LayoutContradiction as e:
             raise self._refuse(Refusal.LAYOUT_CONTRADICTS, str(e), LAYOUT_REMEDY) from e
+        total = len(state.layout) + sum(item.ledger not in state.layout for item in run)
+        if total > self._limits.layout_ledgers_max:
+            raise self._refuse(
+                Refusal.LAYOUT_CONTRADICTS,
+                f"the layout would have {total} ledgers, {self._limits.layout_ledgers_max} are allowed",
+                "move mark-delete, which forgets the ledgers below it, or raise layout_ledgers_max",
+            )
         for item in run:
             if item.state is not LayoutState.CLOSED:
                 continue

@@ -12,6 +12,7 @@ MIB = 1024 * 1024
 
 BATCH_SIZE_MAX = 65_536
 LAYOUT_LEDGERS_MAX = 1_000_000
+STATE_BYTES_MAX = 256 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,10 @@ class Limits:
     """Records of one cursor sent and not answered."""
     open_ledger_span_max: int = 16_000_000
     """An ack may lie so many entries above the highest known one of a ledger that is not closed."""
+    state_bytes_max: int = STATE_BYTES_MAX
+    """What the state may take in memory. A billion entries in ledgers of 50,000, a tenth of them holes anywhere, take 175 MiB."""
     layout_ledgers_max: int = LAYOUT_LEDGERS_MAX
-    """Data ledgers in one layout run."""
+    """Data ledgers in the layout."""
     batch_size_max: int = BATCH_SIZE_MAX
     """Messages in one batch entry."""
     mark_delete_properties_bytes_max: int = 64 * KIB

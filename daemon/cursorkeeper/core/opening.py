@@ -369,6 +369,9 @@ def on_chain_damaged(m: CursorMachine, event: ev.ChainDamaged, now: float) -> No
         return
     if event.too_new:
         m.refuse(Refusal.FORMAT_TOO_NEW, f"a record was written by a newer version: {event.reason}", "upgrade this daemon")
+    elif event.too_large:
+        remedy = "give the daemon the memory and raise the setting that is named, then open it again: nothing was changed"
+        m.refuse(Refusal.TOO_LARGE, event.reason, remedy)
     else:
         m.refuse(Refusal.DAMAGED, event.reason, "keep the ledgers; look with `cursorkeeper verify` and `inspect`, then decide by hand")
 

@@ -37,6 +37,9 @@ CONTAINERS_PER_SEGMENT: Final = 127
 EXPANSION_MAX: Final = 1 << 32
 """Acks that one record may claim. Six bytes of runs can claim 2^32; a reader must know where to stop."""
 
+RECORD_CONTAINERS_MAX: Final = 1 << 18
+"""Containers of 65,536 entries that the sets of one record may name members of, by `set_containers_max`. Three bytes name one."""
+
 LEDGER_BYTES_MAX: Final = 9
 ENTRY_BYTES_MAX: Final = 5
 COUNT_BYTES_MAX: Final = 5
@@ -71,6 +74,16 @@ def containers_per_segment(max_entry_bytes: int) -> int:
     """Containers of 65,536 entries whose slice always fits an entry; 0 when even one may not."""
     fixed = SLICE_HEADER_BYTES + FIELD_BITS_BYTES + 2 * COUNT_BYTES_MAX + 9
     return max(0, (record_body_bytes_max(max_entry_bytes) - fixed) * 8 // (8 * (CONTAINER_BYTES_MAX + 8) + 1))
+
+
+def set_containers_max(values: BitMap) -> int:
+    """A bound for the containers of a set that is not empty: its members, or the containers from its first to its last."""
+    return min(len(values), (values.max() >> 16) - (values.min() >> 16) + 1)
+
+
+def slice_containers_max(first: int, last: int, bitmap: BitMap) -> int:
+    """The same for a slice; one container if its bitmap is empty."""
+    return min(len(bitmap), (last >> 16) - (first >> 16) + 1) if bitmap else 1
 
 
 # --- sets of entries or batch indexes -------------------------------------------------------------------------------
@@ -210,6 +223,13 @@ def delta_body_bytes_max(delta: Delta) -> int:
 def delta_members(delta: Delta) -> int:
     """Members of all its sets: acks and missing batch indexes."""
     return sum(map(len, delta.acks.values())) + sum(len(partial.missing) for partial in delta.partials.values())
+
+
+def delta_containers_max(delta: Delta) -> int:
+    """Containers of all its sets."""
+    return sum(map(set_containers_max, delta.acks.values())) + sum(
+        set_containers_max(partial.missing) for partial in delta.partials.values()
+    )
 
 
 def delta_body_bytes_ceiling(delta: Delta) -> int:

@@ -6,7 +6,9 @@ no hole at or below e; a ledger above L without an entry has no acks; every part
 high water.
 
 `apply` is the only way in for acks and returns what was new: that is the delta. `join_*` is the way in for recovered
-records: the same joins, nothing returned. Nothing here validates: `intake_check` did, or the record's checksum.
+records: the same joins, nothing returned. Nothing here validates: `intake_check` did, or the record's checksum. But a right
+checksum says nothing about what acks ask for: `join_*` raise OverBudgetError before they take more memory than `budget`
+allows, and the state is then good for nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +17,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
-from cursorkeeper.core import bitmaps
+from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
+from cursorkeeper.core.budget import (
+    ACK_BYTES,
+    CONTAINER_BYTES,
+    DEFAULT,
+    LEDGER_BYTES,
+    PARTIAL_BYTES,
+    StateBudget,
+    containers_below,
+    growth_bytes,
+    mixed_bytes,
+)
+from cursorkeeper.core.errors import OverBudgetError
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, Position
 from cursorkeeper.core.values import (
@@ -32,17 +46,27 @@ from cursorkeeper.core.values import (
 )
 from pyroaring import BitMap
 
+_PIECE_ENTRIES = 1 << 26
+"""Acks are joined in pieces of so many entries where the budget may not suffice: a piece takes 8 MiB at most."""
+
 P = TypeVar("P", MarkDeleteProperties, CursorProperties)
 
 
 class LedgerAcks:
     """One data ledger: acked = [0, high_water) minus holes."""
 
-    __slots__ = ("high_water", "holes")
+    __slots__ = ("counted_bytes", "high_water", "holes")
 
     def __init__(self) -> None:
         self.holes = BitMap()
         self.high_water = 0
+        self.counted_bytes = 0
+        """What it took when it was counted last."""
+
+    def measured_bytes(self) -> int:
+        """What it takes now, about."""
+        holes = self.holes
+        return LEDGER_BYTES + holes.__sizeof__() + CONTAINER_BYTES * min(containers_below(self.high_water), len(holes))
 
     def grow(self, high_water: int) -> None:
         """Entries up to the new high water become known as un-acked."""
@@ -56,7 +80,7 @@ class LedgerAcks:
             return entries
         self.grow(entries.max() + 1)
         entries &= self.holes
-        self.holes -= entries
+        self.holes ^= entries  # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB of bits
         return entries
 
     def ack_through(self, entry: int) -> None:
@@ -82,17 +106,74 @@ class LedgerAcks:
 class AckState:
     """See the module."""
 
-    __slots__ = ("cursor_properties", "layout", "ledgers", "mark_delete", "mark_delete_properties", "partials")
+    __slots__ = (
+        "_ledger_bytes",
+        "_partial_count",
+        "_partial_entries",
+        "budget",
+        "cursor_properties",
+        "layout",
+        "ledgers",
+        "mark_delete",
+        "mark_delete_properties",
+        "partials",
+    )  # fmt: skip
 
-    def __init__(self, mark_delete: Position = FIRST, layout: Layout | None = None) -> None:
+    def __init__(self, mark_delete: Position = FIRST, layout: Layout | None = None, budget: StateBudget = DEFAULT) -> None:
         self.mark_delete = mark_delete
+        self.budget = budget
+        self._ledger_bytes = 0
+        """What all ledgers took when each was counted last."""
+        self._partial_count = 0
+        self._partial_entries: dict[int, BitMap] = {}
+        """Ledger -> the entries in `partials`: which of many batches a set of acks completes is asked for every set."""
         self.layout = layout or Layout()
         self.ledgers: dict[int, LedgerAcks] = {}
         self.partials: dict[int, dict[int, Partial]] = {}
         self.mark_delete_properties: MarkDeleteProperties | None = None
         self.cursor_properties: CursorProperties | None = None
         if mark_delete.entry >= 0:
-            self._ledger(mark_delete.ledger).ack_through(mark_delete.entry)
+            acks = self._ledger(mark_delete.ledger)
+            acks.ack_through(mark_delete.entry)
+            self._count(acks)
+
+    # ---- memory
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the state takes, about, without its layout."""
+        return self._ledger_bytes + self._partial_count * PARTIAL_BYTES
+
+    def _count(self, acks: LedgerAcks) -> None:
+        """After every change of a ledger."""
+        now = acks.measured_bytes()
+        self._ledger_bytes += now - acks.counted_bytes
+        acks.counted_bytes = now
+
+    def _forget_ledger(self, ledger: int) -> None:
+        self._ledger_bytes -= self.ledgers.pop(ledger).counted_bytes
+
+    def _forget_partials(self, ledger: int) -> None:
+        gone = self.partials.pop(ledger, None)
+        if gone:
+            self._partial_count -= len(gone)
+            del self._partial_entries[ledger]
+
+    def _make_room(self, more: int) -> None:
+        """Raises OverBudgetError if a recovered record would take the state over its budget by so many bytes."""
+        if self.memory_bytes + more > self.budget.bytes_max:
+            raise OverBudgetError(
+                f"the state would take {self.memory_bytes + more:,} bytes of memory, {self.budget.bytes_max:,} are allowed: "
+                "raise state_bytes_max if the cursor really spans so many entries"
+            )
+
+    def _growth(self, high_waters: Iterable[tuple[int, int]]) -> int:
+        """What it takes to reach these (ledger, high water)."""
+        more = 0
+        for ledger, high_water in high_waters:
+            acks = self.ledgers.get(ledger)
+            more += growth_bytes(acks.high_water if acks else 0, high_water) + (0 if acks else LEDGER_BYTES)
+        return more
 
     # ---- questions
 
@@ -131,7 +212,7 @@ class AckState:
     @property
     def partial_count(self) -> int:
         """Partly acked batches."""
-        return sum(len(p) for p in self.partials.values())
+        return self._partial_count
 
     def iter_partials(self) -> Iterator[tuple[PartialKey, Partial]]:
         """All of them, ascending."""
@@ -168,7 +249,9 @@ class AckState:
             new.remove_range(0, self.mark_delete.entry + 1)
         if not new:
             return
-        fresh = self._ledger(ledger).ack(new)
+        mine = self._ledger(ledger)
+        fresh = mine.ack(new)
+        self._count(mine)
         if not fresh:
             return
         acks[ledger] = fresh
@@ -216,13 +299,21 @@ class AckState:
 
     def _join_layout(self, run: Iterable[LayoutItem]) -> tuple[LayoutItem, ...]:
         changed = self.layout.join(i for i in run if i.ledger >= self.mark_delete.ledger)
+        if len(self.layout) > self.budget.layout_ledgers_max:
+            raise OverBudgetError(
+                f"the layout would have {len(self.layout):,} ledgers, {self.budget.layout_ledgers_max:,} are allowed: "
+                "raise layout_ledgers_max if the topic really has so many"
+            )
         for item in changed:
             if item.state is LayoutState.TRIMMED:
                 # wholly acked: nothing is kept of it but what mark-delete says, whether the acks came before or come after
-                self.partials.pop(item.ledger, None)
-                self.ledgers.pop(item.ledger, None)
+                self._forget_partials(item.ledger)
+                if item.ledger in self.ledgers:
+                    self._forget_ledger(item.ledger)
                 if item.ledger == self.mark_delete.ledger and self.mark_delete.entry >= 0:
-                    self._ledger(item.ledger).ack_through(self.mark_delete.entry)
+                    mine = self._ledger(item.ledger)
+                    mine.ack_through(self.mark_delete.entry)
+                    self._count(mine)
         return changed
 
     # ---- recovered records
@@ -230,16 +321,17 @@ class AckState:
     def join_delta(self, delta: Delta) -> None:
         """Joins a recovered delta. Any order and any number of times gives the same state, after `settle`."""
         self._join_common(delta)
-        for ledger, entries in delta.acks.items():
-            if ledger >= self.mark_delete.ledger:
-                self._join_acks(ledger, entries.copy())
+        counted = [(ledger, entries) for ledger, entries in delta.acks.items() if self._counts(ledger)]
+        self._make_room(self._growth((ledger, entries.max() + 1) for ledger, entries in counted if entries))
+        for ledger, entries in counted:
+            self._join_acks(ledger, entries.copy())
         self._join_partials(delta.partials.items())
 
     def join_segment(self, segment: Segment) -> None:
         """Joins a recovered part of a snapshot."""
         self._join_common(segment)
         for part in segment.slices:
-            if part.ledger >= self.mark_delete.ledger:
+            if self._counts(part.ledger):
                 self._join_slice(part)
         self._join_partials(segment.partials.items())
 
@@ -255,27 +347,46 @@ class AckState:
         self.mark_delete_properties = newer(self.mark_delete_properties, part.mark_delete_properties)
         self.cursor_properties = newer(self.cursor_properties, part.cursor_properties)
 
+    def _counts(self, ledger: int) -> bool:
+        """Whether acks of this ledger still say something."""
+        return ledger >= self.mark_delete.ledger and not self.layout.is_trimmed(ledger)
+
     def _join_acks(self, ledger: int, entries: BitMap) -> None:
-        if self.layout.is_trimmed(ledger):
-            return
-        fresh = self._ledger(ledger).ack(entries)
-        if fresh:
-            self._drop_partials(ledger, fresh)
+        mine = self._ledger(ledger)
+        high_water = max(mine.high_water, entries.max() + 1) if entries else mine.high_water
+        worst = min(ACK_BYTES * len(entries), mixed_bytes(high_water) - mine.counted_bytes)
+        for piece in bitmaps.pieces(entries, _PIECE_ENTRIES) if self.memory_bytes + worst > self.budget.bytes_max else (entries,):
+            fresh = mine.ack(piece)
+            self._count_compact(mine)
+            if fresh:
+                self._drop_partials(ledger, fresh)
+
+    def _count_compact(self, acks: LedgerAcks) -> None:
+        """After acks were joined to a ledger. Raises OverBudgetError if the state does not fit however it is kept."""
+        self._count(acks)
+        if self.memory_bytes > self.budget.bytes_max:
+            acks.holes.run_optimize()
+            self._count(acks)
+            self._make_room(0)
 
     def _join_slice(self, part: Slice) -> None:
-        if self.layout.is_trimmed(part.ledger):
-            return
-        acks = self._ledger(part.ledger)
-        if part.holes and part.first >= acks.high_water:
-            # nothing is known of this range: take it as it is
-            acks.grow(part.first)
-            acks.holes |= part.bitmap
-            acks.high_water = part.last + 1
-            return
-        acked = bitmaps.span(part.first, part.last) - part.bitmap if part.holes else part.bitmap.copy()
-        # entries of the range above the highest acked one are holes that must be remembered as such
-        acks.grow(part.last + 1)
-        fresh = acks.ack(acked)
+        """Costs what the slice and the holes that are known of its range take, however long the range is."""
+        known = self.ledgers.get(part.ledger)
+        # up to a slice of holes, or up to the end of a slice of acks, what is not known becomes holes
+        self._make_room(self._growth([(part.ledger, part.first if part.holes else part.last + 1)]) + part.bitmap.__sizeof__())
+        acks = known or self._ledger(part.ledger)
+        acks.grow(part.first if part.holes else part.last + 1)
+        if part.holes:
+            top = acks.high_water
+            fresh = bitmaps.between(acks.holes, part.first, part.last)
+            fresh -= part.bitmap
+            acks.holes -= fresh
+            if part.last >= top:
+                acks.holes |= bitmaps.between(part.bitmap, top, part.last)
+                acks.high_water = part.last + 1
+        else:
+            fresh = acks.ack(part.bitmap.copy())
+        self._count_compact(acks)
         if fresh:
             self._drop_partials(part.ledger, fresh)
 
@@ -286,6 +397,7 @@ class AckState:
             known = self.partial(ledger, entry)
             joined = partial if known is None else known.joined(partial)
             if joined.missing:
+                self._make_room(self._growth([(ledger, entry + 1)]) + PARTIAL_BYTES + joined.missing.__sizeof__())
                 self._put_partial(ledger, entry, joined)
             else:
                 self._join_acks(ledger, BitMap([entry]))
@@ -299,36 +411,43 @@ class AckState:
         return acks
 
     def _put_partial(self, ledger: int, entry: int, partial: Partial) -> None:
-        self._ledger(ledger).grow(entry + 1)
-        self.partials.setdefault(ledger, {})[entry] = partial
+        acks = self._ledger(ledger)
+        if entry >= acks.high_water:
+            acks.grow(entry + 1)
+            self._count(acks)
+        mine = self.partials.setdefault(ledger, {})
+        if entry not in mine:
+            self._partial_count += 1
+            self._partial_entries.setdefault(ledger, BitMap()).add(entry)
+        mine[entry] = partial
 
     def _drop_partials(self, ledger: int, acked: BitMap) -> list[int]:
-        mine = self.partials.get(ledger)
-        if not mine:
+        if ledger not in self.partials:
             return []
-        gone = [e for e in mine if e in acked]
+        gone = list(self._partial_entries[ledger] & acked)
+        mine = self.partials[ledger]
         for entry in gone:
             del mine[entry]
+        self._partial_count -= len(gone)
+        self._partial_entries[ledger] -= acked
         if not mine:
-            del self.partials[ledger]
+            self._forget_partials(ledger)
         return gone
 
     def _move_mark_delete(self, to: Position) -> None:
         if to <= self.mark_delete:
             return
-        for ledger in [x for x in self.ledgers if x < to.ledger]:
-            del self.ledgers[ledger]
-        for ledger in [x for x in self.partials if x < to.ledger]:
-            del self.partials[ledger]
+        if to.ledger > self.mark_delete.ledger:
+            for ledger in [x for x in self.ledgers if x < to.ledger]:
+                self._forget_ledger(ledger)
+            for ledger in [x for x in self.partials if x < to.ledger]:
+                self._forget_partials(ledger)
         if to.entry >= 0:
-            self._ledger(to.ledger).ack_through(to.entry)
-            mine = self.partials.get(to.ledger)
-            if mine:
-                kept = {e: p for e, p in mine.items() if e > to.entry}
-                if kept:
-                    self.partials[to.ledger] = kept
-                else:
-                    del self.partials[to.ledger]
+            acks = self._ledger(to.ledger)
+            acks.ack_through(to.entry)
+            self._count(acks)
+            if to.ledger in self.partials:
+                self._drop_partials(to.ledger, bitmaps.between(self._partial_entries[to.ledger], 0, to.entry))
         self.mark_delete = to
         self.layout.drop_below(to.ledger)
 
@@ -355,11 +474,11 @@ class AckState:
 
 def _entries_of(parts: list[LedgerColumns]) -> BitMap:
     entries = bitmaps.from_columns([p.entries for p in parts if p.entries.size])
+    ranges = [p.ranges for p in parts if p.ranges.size]
+    if ranges:
+        pairs = np.concatenate(ranges).astype(np.int64)
+        entries |= containers.from_runs(pairs[0::2], pairs[1::2])
     for part in parts:
-        if part.ranges.size:
-            pairs = part.ranges.astype(np.int64).reshape(-1, 2)
-            for first, last in pairs.tolist():
-                entries.add_range(first, last + 1)
         if part.bitmap is not None:
             entries |= part.bitmap
     return entries

@@ -17,7 +17,7 @@ from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.sizes import EXPANSION_MAX
 from cursorkeeper.core.values import Delta, Partial, PartialKey
 from cursorkeeper.format import leb, sections
-from cursorkeeper.format.fields import Field, read_partials
+from cursorkeeper.format.fields import Containers, Field, read_partials
 from cursorkeeper.format.sections import Mode
 from numpy.typing import NDArray
 from pyroaring import BitMap
@@ -25,8 +25,13 @@ from pyroaring import BitMap
 Places = NDArray[np.intp]
 Numbers = NDArray[np.uint64]
 
+BODIES_BYTES_MAX: Final = 1 << 18
+"""Bytes read at once: every ack of small sections becomes numbers of eight bytes, and a byte may hold eight acks. The sets of so few
+bytes cannot lie in more containers than a record may name."""
 BIG_SECTION_BYTES: Final = 2048
 """A section of this size is sorted already and costs less when it is read alone."""
+LONG_RUN: Final = 16
+"""From this length a run is added as a range instead of member by member."""
 _FEW: Final = 24
 """Below this many bodies a loop is faster than columns."""
 _PADDING: Final = bytes(64)
@@ -49,9 +54,11 @@ class Columns(NamedTuple):
 
 
 def read(bodies: Sequence[bytes]) -> Columns:
-    """All bodies with nothing but mark-delete, acks and partly acked batches. Raises Unusual."""
+    """All bodies with nothing but mark-delete, acks and partly acked batches, together at most `BODIES_BYTES_MAX`. Raises Unusual."""
     data = np.frombuffer(b"".join((*bodies, _PADDING)), np.uint8)
     sizes = np.fromiter(map(len, bodies), np.intp, len(bodies))
+    if int(sizes.sum()) > BODIES_BYTES_MAX:
+        raise Unusual
     ends = np.cumsum(sizes)
     begins = ends - sizes
     bits, places = _read_numbers(data, begins)
@@ -105,7 +112,7 @@ def _read_mark_deletes(data: leb.Bytes, places: Places, rows: Places) -> list[De
 
 def _read_partials(body: bytes, pos: int) -> dict[PartialKey, Partial]:
     try:
-        partials, pos = read_partials(body, pos, EXPANSION_MAX)
+        partials, pos = read_partials(body, pos, EXPANSION_MAX, Containers())
     except DamageError:
         raise Unusual from None
     if pos != len(body):
@@ -306,7 +313,7 @@ def _decode_runs(data: leb.Bytes, heads: _Heads, keys: Numbers, acks: _Acks) -> 
     if int(sizes.sum()) > _room(data):
         raise Unusual
     of_run = np.repeat(keys, (counts + 1) // 2)
-    is_short = sizes < sections.LONG_RUN
+    is_short = sizes < LONG_RUN
     short_sizes = sizes[is_short]
     short_keys = np.repeat(of_run[is_short], short_sizes.astype(np.intp))
     acks.columns.append(short_keys | sections.expand_runs(firsts[is_short], short_sizes))

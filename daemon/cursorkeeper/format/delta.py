@@ -1,7 +1,7 @@
 """The body of a delta record: what changed, in an order that does not matter.
 
 Owns the sections of acks (`leb(ledger gap)` and one section each, ledgers strictly ascending). Invariants: encoding
-changes nothing; the body is consumed exactly; a body claims at most `EXPANSION_MAX` acks.
+changes nothing; the body is consumed exactly; a body claims at most `EXPANSION_MAX` acks in at most `RECORD_CONTAINERS_MAX` containers.
 """
 
 from __future__ import annotations
@@ -10,10 +10,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.sizes import EXPANSION_MAX
+from cursorkeeper.core.sizes import EXPANSION_MAX, set_containers_max
 from cursorkeeper.core.values import Delta, Partial, PartialKey
 from cursorkeeper.format import leb, sections
-from cursorkeeper.format.fields import Field, Head, append_head, append_partials, check_end, read_ledger, read_partials, read_present
+from cursorkeeper.format.fields import (
+    Containers,
+    Field,
+    Head,
+    append_head,
+    append_partials,
+    check_end,
+    read_ledger,
+    read_partials,
+    read_present,
+)
 from pyroaring import BitMap
 
 ALLOWED: Final = Field(63)
@@ -38,14 +48,14 @@ def encode(delta: Delta) -> bytes:
 def decode(body: bytes) -> Delta:
     """The inverse of `encode`. Raises DamageError."""
     head = Head(body, 0, ALLOWED)
-    pos, room = head.pos, EXPANSION_MAX
+    pos, room, containers = head.pos, EXPANSION_MAX, Containers()
     acks: dict[int, BitMap] = {}
     partials: dict[PartialKey, Partial] = {}
     if head.bits & Field.ACKS:
-        acks, pos = _read_acks(body, pos, room)
+        acks, pos = _read_acks(body, pos, room, containers)
         room -= sum(map(len, acks.values()))
     if head.bits & Field.PARTIALS:
-        partials, pos = read_partials(body, pos, room)
+        partials, pos = read_partials(body, pos, room, containers)
     check_end(body, pos)
     return Delta(head.mark_delete, head.mark_delete_properties, head.cursor_properties, head.layout, acks, partials)
 
@@ -59,7 +69,7 @@ def _append_acks(out: bytearray, acks: Mapping[int, BitMap]) -> None:
         previous = ledger
 
 
-def _read_acks(data: bytes, pos: int, room: int) -> tuple[dict[int, BitMap], int]:
+def _read_acks(data: bytes, pos: int, room: int, containers: Containers) -> tuple[dict[int, BitMap], int]:
     count, pos = read_present(data, pos, "ack sections")
     acks: dict[int, BitMap] = {}
     ledger = 0
@@ -70,4 +80,5 @@ def _read_acks(data: bytes, pos: int, room: int) -> tuple[dict[int, BitMap], int
             raise DamageError("ledgers of ack sections do not ascend")
         acks[ledger], pos = sections.read(data, pos, room)
         room -= len(acks[ledger])
+        containers.take(set_containers_max(acks[ledger]))
     return acks, pos

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
+from cursorkeeper.core.sizes import RECORD_CONTAINERS_MAX, set_containers_max
 from cursorkeeper.core.values import (
     CursorProperties,
     LayoutItem,
@@ -118,6 +119,21 @@ def read_ledger(data: bytes, pos: int, previous: int) -> tuple[int, int]:
     if ledger > LEDGER_ID_MAX:
         raise DamageError(f"{ledger} is no ledger id")
     return ledger, pos
+
+
+class Containers:
+    """How many containers the sets of a record may still name members of."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = RECORD_CONTAINERS_MAX
+
+    def take(self, count: int) -> None:
+        """Those of one more set. Raises DamageError."""
+        self._left -= count
+        if self._left < 0:
+            raise DamageError(f"the sets of a record lie in more than {RECORD_CONTAINERS_MAX} containers of 65,536 entries")
 
 
 def check_end(data: bytes, pos: int) -> None:
@@ -249,7 +265,7 @@ def append_partials(out: bytearray, partials: Mapping[PartialKey, Partial]) -> N
         previous = key.ledger
 
 
-def read_partials(data: bytes, pos: int, room: int) -> tuple[dict[PartialKey, Partial], int]:
+def read_partials(data: bytes, pos: int, room: int, containers: Containers) -> tuple[dict[PartialKey, Partial], int]:
     """The inverse; at most `room` missing indexes altogether. Raises DamageError."""
     count, pos = read_present(data, pos, "partly acked batches")
     partials: dict[PartialKey, Partial] = {}
@@ -264,6 +280,7 @@ def read_partials(data: bytes, pos: int, room: int) -> tuple[dict[PartialKey, Pa
         key = PartialKey(ledger, entry)
         partials[key], pos = _read_partial(data, pos, key, room)
         room -= len(partials[key].missing)
+        containers.take(set_containers_max(partials[key].missing))
     return partials, pos
 
 

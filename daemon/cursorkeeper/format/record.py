@@ -26,6 +26,7 @@ BODY_BYTES_MAX: Final = 4 << 20
 
 HEADER: Final = struct.Struct("<2sBBB3xQIIQII")
 CRC_AT: Final = 36
+_BODY_BYTES_AT: Final = 32
 _CRC: Final = struct.Struct("<I")
 _NO_CRC: Final = bytes(4)
 _CODEC_BITS: Final = 3
@@ -104,6 +105,11 @@ def peek(data: bytes) -> RecordHeader:
     return RecordHeader(
         version, _KINDS[kind], _CODECS[flags], cursor_hash, epoch, generation, sequence, body_bytes, crc, len(data)
     )  # fmt: skip
+
+
+def announced_bytes(data: bytes) -> int:
+    """What the header says of the expanded body; 0 without a header. Nothing is checked."""
+    return int.from_bytes(data[_BODY_BYTES_AT : _BODY_BYTES_AT + 4], "little") if len(data) >= RECORD_HEADER_BYTES else 0
 
 
 def split_body(data: bytes, cursor_hash: int | None) -> tuple[RecordHeader, bytes]:

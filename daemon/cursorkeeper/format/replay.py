@@ -22,8 +22,10 @@ from google_crc32c import value as crc32c
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-CHUNK_BYTES: Final = 1 << 20
-"""Body bytes read in one pass. Bounds the memory of the columns: a byte becomes at most eight acks of eight bytes."""
+CHUNK_BYTES: Final = columns.BODIES_BYTES_MAX
+"""Body bytes read in one pass. A larger body is read alone."""
+BATCH_BYTES: Final = 2 << 20
+"""Bytes of expanded bodies that are read and joined together. Bounds what records take before a state's budget is asked."""
 
 PlaceOf = Callable[[int], str]
 
@@ -63,6 +65,19 @@ def split_bodies(entries: Sequence[bytes], cursor_hash: int | None, place_of: Pl
         except DamageError as error:
             raise error.at(place_of(index)) from None
     return Batch(heads["kind"], heads["epoch"], heads["generation"], heads["sequence"], heads["crc32c"], bodies)
+
+
+def batches(entries: Sequence[bytes], records_max: int) -> Iterator[tuple[int, Sequence[bytes]]]:
+    """Index of the first, and entries, of parts of at most `records_max` records and `BATCH_BYTES` of announced bodies, or of one."""
+    begin = size = 0
+    for index, entry in enumerate(entries):
+        announced = min(record.announced_bytes(entry), record.BODY_BYTES_MAX)
+        if index > begin and (size + announced > BATCH_BYTES or index - begin >= records_max):
+            yield begin, entries[begin:index]
+            begin, size = index, 0
+        size += announced
+    if begin < len(entries):
+        yield begin, entries[begin:]
 
 
 def _is_good(heads: NDArray[np.void], entries: Sequence[bytes], cursor_hash: int | None) -> bool:

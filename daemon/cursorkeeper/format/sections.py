@@ -6,15 +6,18 @@ number; the sizes have a closed form, so nothing is encoded twice. Short sets ta
 numpy costs more than it saves.
 
 Invariants: no member is 2^32 or more; reading never creates more members than the caller has room for (six bytes of RUNS
-can claim 2^32 of them); every body is consumed exactly.
+can claim 2^32 of them); every body is consumed exactly; reading works on pieces of a body and never on a number per bit or per
+member of the whole, so that it takes a small multiple of the body and of the result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
+from cursorkeeper.core import containers
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.sizes import leb_size, section_sizes
@@ -26,8 +29,9 @@ SHORT: Final = 80
 """Up to this many members a loop writes faster than numpy."""
 SHORT_BODY_BYTES: Final = 160
 """Up to this many body bytes a loop reads faster than numpy."""
-LONG_RUN: Final = 16
-"""From this length a run is added as a range instead of member by member."""
+_LEB_BYTES_MAX: Final = 5
+PIECE_BYTES: Final = 1 << 17
+"""So many bytes of a body are turned into numbers at once."""
 
 
 class Mode(IntEnum):
@@ -142,8 +146,8 @@ def decode(mode: int, first: int, body: bytes, room: int) -> BitMap:
     """The members of a body. Raises DamageError."""
     if mode == Mode.GAPS:
         if len(body) >= room:  # each byte is at most one member; exact when it matters
-            _check_room(1 + sum(1 for byte in body if byte < 0x80), room)
-        return _decode_short_gaps(first, body) if len(body) <= SHORT_BODY_BYTES else from_sorted(_decode_gaps(first, body))
+            _check_room(1 + int(np.count_nonzero(np.frombuffer(body, np.uint8) < 0x80)), room)
+        return _decode_short_gaps(first, body) if len(body) <= SHORT_BODY_BYTES else _decode_gaps(first, body)
     if mode == Mode.BITS:
         return _decode_bits(first, body, room)
     return _decode_short_runs(first, body, room) if len(body) <= SHORT_BODY_BYTES else _decode_runs(first, body, room)
@@ -169,14 +173,28 @@ def _decode_short_gaps(first: int, body: bytes) -> BitMap:
     return BitMap(members)
 
 
-def _decode_gaps(first: int, body: bytes) -> Members:
-    gaps, _ = leb.decode_column(np.frombuffer(body, np.uint8))
-    members = np.empty(gaps.size + 1, np.uint64)
-    members[0] = first
-    np.add(gaps, 1, out=members[1:])
-    np.cumsum(members, out=members)
-    _check_last(int(members[-1]))
-    return members.astype(np.uint32)
+def _pieces(body: bytes) -> Iterator[leb.Numbers]:
+    """The numbers of a body, some at a time."""
+    view, at = np.frombuffer(body, np.uint8), 0
+    while at < len(body):
+        piece = view[at : at + PIECE_BYTES]
+        if at + piece.size < len(body):
+            last = np.flatnonzero(piece[-_LEB_BYTES_MAX:] < 0x80)
+            if not last.size:
+                raise DamageError("a LEB128 number of 2^32 or more where an entry is expected")
+            piece = piece[: piece.size - min(_LEB_BYTES_MAX, piece.size) + int(last[-1]) + 1]
+        yield leb.decode_column(piece)[0]
+        at += piece.size
+
+
+def _decode_gaps(first: int, body: bytes) -> BitMap:
+    found = BitMap([first])
+    for gaps in _pieces(body):
+        members = np.cumsum(gaps + np.uint64(1)) + np.uint64(first)
+        first = int(members[-1])
+        _check_last(first)
+        found |= from_sorted(members.astype(np.uint32))
+    return found
 
 
 def _decode_bits(first: int, body: bytes, room: int) -> BitMap:
@@ -185,8 +203,7 @@ def _decode_bits(first: int, body: bytes, room: int) -> BitMap:
     _check_last(first + 8 * len(body) - 9 + body[-1].bit_length())
     if len(body) * 8 > room:
         _check_room(int.from_bytes(body, "little").bit_count(), room)
-    bits = np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little")
-    return from_sorted((np.flatnonzero(bits) + first).astype(np.uint32))
+    return containers.from_bits(first, body)
 
 
 def _decode_short_runs(first: int, body: bytes, room: int) -> BitMap:
@@ -210,33 +227,26 @@ def _decode_short_runs(first: int, body: bytes, room: int) -> BitMap:
 
 
 def _decode_runs(first: int, body: bytes, room: int) -> BitMap:
-    numbers, _ = leb.decode_column(np.frombuffer(body, np.uint8))
-    if numbers.size % 2 == 0:
+    found, total = BitMap(), 0
+    last = first - 2  # so that a first run is one more behind a gap of 1, which is written as 0
+    rest = np.zeros(1, np.uint64)
+    for numbers in _pieces(body):
+        numbers = np.concatenate((rest, numbers))
+        pairs = numbers[: numbers.size & ~1].astype(np.int64)
+        rest = numbers[pairs.size :]
+        if not pairs.size:
+            continue
+        pairs[0::2] += 2
+        edges = np.cumsum(pairs) + last
+        last = int(edges[-1])
+        _check_last(last)
+        starts, lasts = edges[0::2], edges[1::2]
+        total += int((lasts - starts).sum()) + starts.size
+        _check_room(total, room)
+        found |= containers.from_runs(starts, lasts)
+    if rest.size:
         raise DamageError("a section of runs ends in the middle of a run")
-    numbers[1::2] += np.uint64(2)
-    edges = np.cumsum(numbers) + np.uint64(first)
-    _check_last(int(edges[-1]))
-    starts = np.concatenate((np.array([first], np.uint64), edges[1::2]))
-    lasts = edges[0::2]
-    _check_room(int((lasts - starts).sum()) + starts.size, room)
-    return runs_bitmap(starts, lasts)
-
-
-def runs_bitmap(starts: leb.Numbers, lasts: leb.Numbers) -> BitMap:
-    """The bitmap of ascending runs `starts[i]..lasts[i]`, at least one, apart: short ones member by member, long ones as ranges."""
-    sizes = lasts - starts + np.uint64(1)
-    short = sizes < LONG_RUN
-    if not short.all():
-        gaps = starts[1:] - lasts[:-1] - np.uint64(1)
-        if int(gaps.sum()) <= LONG_RUN * starts.size:  # a few holes in much: one range, without what lies between the runs
-            whole = BitMap()
-            whole.add_range(int(starts[0]), int(lasts[-1]) + 1)
-            whole -= from_sorted(expand_runs(lasts[:-1] + np.uint64(1), gaps))
-            return whole
-    members = from_sorted(expand_runs(starts[short], sizes[short]))
-    for start, last in zip(starts[~short].tolist(), lasts[~short].tolist(), strict=True):
-        members.add_range(start, last + 1)
-    return members
+    return found
 
 
 def expand_runs(starts: leb.Numbers, sizes: leb.Numbers) -> Members:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from cursorkeeper.core import containers
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import LEDGER_ID_MAX
-from cursorkeeper.core.sizes import EXPANSION_MAX
+from cursorkeeper.core.sizes import EXPANSION_MAX, slice_containers_max
 from cursorkeeper.core.values import Partial, PartialKey, Segment, Slice, SnapshotEnd
 from cursorkeeper.format import leb
-from cursorkeeper.format.fields import Field, Head, append_head, append_partials, check_end, read_count, read_partials
+from cursorkeeper.format.fields import Containers, Field, Head, append_head, append_partials, check_end, read_count, read_partials
 from pyroaring import BitMap
 
 _SLICE: Final = struct.Struct("<QIIBI")
 _END: Final = struct.Struct("<QIIQI")
 _HOLES: Final = 1
+SEGMENTS_MAX: Final = 1 << 18
+"""Segments of one snapshot. Each holds some 8,000,000 entries, or as many data ledgers as its bytes have room for."""
 _SEGMENT_FIELDS: Final = Field(63) & ~Field.ACKS
 _END_FIELDS: Final = Field.MARK_DELETE | Field.MARK_DELETE_PROPERTIES | Field.CURSOR_PROPERTIES
 
@@ -41,14 +44,18 @@ def encode_segment(segment: Segment) -> bytes:
 def decode_segment(body: bytes) -> Segment:
     """The inverse of `encode_segment`. Raises DamageError."""
     head = Head(body, 0, _SEGMENT_FIELDS)
-    pos = head.pos
+    pos, room = head.pos, Containers()
     partials: dict[PartialKey, Partial] = {}
     if head.bits & Field.PARTIALS:
-        partials, pos = read_partials(body, pos, EXPANSION_MAX)
+        partials, pos = read_partials(body, pos, EXPANSION_MAX, room)
     count, pos = read_count(body, pos, "slices")
-    slices = []
+    slices: list[Slice] = []
     for _ in range(count):
         item, pos = _read_slice(body, pos)
+        if slices and (item.ledger, item.first) <= (slices[-1].ledger, slices[-1].last):
+            room.take((item.last >> 16) - (item.first >> 16) + 1)  # as often as the range comes again, all of it is looked at again
+        else:
+            room.take(slice_containers_max(item.first, item.last, item.bitmap))
         slices.append(item)
     check_end(body, pos)
     return Segment(head.mark_delete, head.mark_delete_properties, head.cursor_properties, head.layout, partials, tuple(slices))
@@ -84,13 +91,9 @@ def _read_bitmap(raw: bytes, name: str) -> BitMap:
     if not raw:
         raise DamageError(f"{name} has no bitmap")
     try:
-        bitmap = BitMap.deserialize(raw)
+        return containers.checked(raw)
     except ValueError as error:
         raise DamageError(f"the bitmap of {name} is no portable roaring bitmap: {error}") from None
-    used = bitmap.__sizeof__()  # the serialised size
-    if used != len(raw):
-        raise DamageError(f"the bitmap of {name} has {len(raw) - used} bytes too many")
-    return bitmap
 
 
 def encode_end(end: SnapshotEnd) -> bytes:
@@ -120,6 +123,8 @@ def decode_end(body: bytes) -> SnapshotEnd:
     count, pos = read_count(body, _END.size, "segments")
     if count == 0:
         raise DamageError("an end record without segments")
+    if count > SEGMENTS_MAX:
+        raise DamageError(f"an end record of {count} segments, {SEGMENTS_MAX} are allowed")
     entries: list[int] = []
     for _ in range(count):
         gap, pos = leb.read(body, pos)

@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from cursorkeeper.core import budget as budgets
 from cursorkeeper.core import events as ev
+from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.checksums import combined
-from cursorkeeper.core.errors import DamageError, ForeignRecordError, TooNewError
+from cursorkeeper.core.errors import DamageError, ForeignRecordError, OverBudgetError, TooNewError
 from cursorkeeper.core.footer import (
     Base,
     ChainLedger,
@@ -41,6 +43,9 @@ RETRY_MIN_S, RETRY_MAX_S = 0.05, 5.0
 DAMAGE_REASONS = frozenset({"DAMAGED", "DIGEST_MISMATCH", "NO_SUCH_ENTRY"})
 """No copy of an entry is there or matches its digest. Every other refusal (rights, a closed client) may be mended: it is waited for."""
 YIELD_EVERY_RECORDS = 5_000
+"""Records that are read and joined at once, if their bodies are small; see `replay.BATCH_BYTES`."""
+UNDECIDABLE = (TooNewError, OverBudgetError)
+"""Of a newer version, or more than this reader may take: neither is damage, so nothing older is read instead."""
 
 
 class SnapshotDamaged(Exception):
@@ -85,7 +90,9 @@ class ChainReader:
         *,
         unconfirmed: bool = False,
         window: StateWindow = WHOLE,
+        budget: StateBudget = budgets.DEFAULT,
     ) -> None:
+        self._budget = budget
         self._name, self._ledgers, self._on_waiting, self._on_bytes = name, ledgers, on_waiting, on_bytes
         self._unconfirmed = unconfirmed
         """Read ledgers of whole states beyond what is confirmed: for those who look and do not own."""
@@ -116,7 +123,7 @@ class ChainReader:
         except LedgerMissing as e:
             return ev.ChainMissing(token, e.ledger)
         except DamageError as e:
-            return ev.ChainDamaged(token, str(e), isinstance(e, TooNewError))
+            return ev.ChainDamaged(token, str(e), isinstance(e, TooNewError), isinstance(e, OverBudgetError))
 
     @staticmethod
     def _answer(token: int, done: Replayed, *, fell_back: bool) -> ev.ChainRead:
@@ -133,7 +140,7 @@ class ChainReader:
         )
 
     async def _replay(self, footer: Footer, base: Base, chain: Sequence[ChainLedger]) -> Replayed:
-        out = Replayed(_base_state(base, footer, self._window))
+        out = Replayed(_base_state(base, footer, self._window, self._budget))
         listed: dict[int, int] = {}
         if isinstance(base, SnapshotBase):
             self._skippable.add((base.ledger, base.last_entry))
@@ -162,7 +169,7 @@ class ChainReader:
                 raise DamageError("is not the end record that the footer names", place)
             if got.generation != footer.generation:
                 raise DamageError(f"is of generation {got.generation}, the footer of {footer.generation}", place)
-        except TooNewError:
+        except UNDECIDABLE:
             raise
         except DamageError as e:
             raise SnapshotDamaged(str(e if e.place else e.at(place))) from e
@@ -242,12 +249,13 @@ class ChainReader:
         crcs: dict[int, int],
         out: Replayed,
     ) -> None:
-        for start in range(0, len(payloads), YIELD_EVERY_RECORDS):
-            part = payloads[start : start + YIELD_EVERY_RECORDS]
+        for start, part in replay.batches(payloads, YIELD_EVERY_RECORDS):
             begin = first + start
             try:
                 batch = replay.split_bodies(part, self._name.record_hash, place_of=lambda i, b=begin: f"ledger {ledger} entry {b + i}")  # type: ignore[misc]
                 self._join_batch(footer, ledger, begin, part, batch, base, listed, crcs, out)
+            except OverBudgetError as e:
+                raise (e if e.place else e.at(f"ledger {ledger} entries {begin} to {begin + len(part) - 1}")) from None
             except TooNewError:
                 raise
             except DamageError:
@@ -303,7 +311,7 @@ class ChainReader:
         try:
             batch = replay.split_bodies([payload], self._name.record_hash, place_of=lambda _i: place)
             self._join_batch(footer, ledger, entry, [payload], batch, base, listed, crcs, out)
-        except TooNewError:
+        except UNDECIDABLE:
             raise
         except DamageError as e:
             if base is not None and (entry in listed or entry == base.last_entry):
@@ -369,8 +377,8 @@ class ChainReader:
                     alone = False
 
 
-def _base_state(base: Base, footer: Footer, window: StateWindow) -> AckState:
-    state = AckState(base.mark_delete if isinstance(base, EmptyBase) else FIRST)
+def _base_state(base: Base, footer: Footer, window: StateWindow, budget: StateBudget) -> AckState:
+    state = AckState(base.mark_delete if isinstance(base, EmptyBase) else FIRST, budget=budget)
     if isinstance(base, InlineBase):
         if base.generation != footer.generation or base.epoch > footer.epoch:
             told = f"of epoch {base.epoch} and generation {base.generation}, the footer of {footer.epoch} and {footer.generation}"

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, Protocol
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
+from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import LIVE, OPENING, State
@@ -449,7 +450,9 @@ class CursorRunner:
         self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason))
 
     async def _read_chain(self, effect: fx.ReadChain) -> ev.Event:
-        found = await ChainReader(self.name, self._services.ledgers, self._wait_for).read(effect.token, effect.footer)
+        limits = self.machine.limits
+        budget = StateBudget.reading(limits.state_bytes_max, limits.layout_ledgers_max)
+        found = await ChainReader(self.name, self._services.ledgers, self._wait_for, budget=budget).read(effect.token, effect.footer)
         if isinstance(found, ev.ChainRead) and found.unfinished:
             # of a flush that was cut off: nothing of it was ever confirmed
             first, count = found.unfinished[0], len(found.unfinished)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zstandard
+from cursorkeeper.core import containers
 from cursorkeeper.core.bitmaps import from_sorted, to_column
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.sizes import EXPANSION_MAX, section_sizes, set_bytes_max
@@ -172,4 +173,4 @@ def test_runs_long_and_short_with_any_gaps(pieces: list[tuple[int, int]]) -> Non
         lasts.append(at + size - 1)
         wanted.add_range(at, at + size)
         at += size + gap
-    assert sections.runs_bitmap(np.array(starts, np.uint64), np.array(lasts, np.uint64)) == wanted
+    assert containers.from_runs(np.array(starts, np.int64), np.array(lasts, np.int64)) == wanted

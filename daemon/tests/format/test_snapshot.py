@@ -176,7 +176,7 @@ def one_slice(bitmap: bytes, first: int = 0, last: int = 9, flags: int = 0, size
         (one_slice(b""), "has no bitmap"),
         (one_slice(b"\x00" * 8), "no portable roaring bitmap"),
         (one_slice(BitMap([1, 2, 3]).serialize()[:-1]), "no portable roaring bitmap"),
-        (one_slice(BitMap([1]).serialize() + b"x"), "has 1 bytes too many"),
+        (one_slice(BitMap([1]).serialize() + b"x"), "1 bytes too many"),
         (one_slice(BitMap([10]).serialize()), "reaches outside"),
         (one_slice(BitMap([1]).serialize(), first=2), "reaches outside"),
         (one_slice(BitMap([1]).serialize()) + b"x", "1 bytes follow"),

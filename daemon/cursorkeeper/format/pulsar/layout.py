@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from cursorkeeper.core import containers
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.core.values import LayoutItem, LayoutState
-from cursorkeeper.format.pulsar import roaring
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import CrossingRange, Form, ManagedLedgerInfo, PositionInfo
 from pyroaring import BitMap
@@ -50,7 +50,7 @@ def resolve(info: PositionInfo, topic: ManagedLedgerInfo) -> tuple[PositionInfo,
             if ledger == info.mark_delete.ledger:
                 first = max(first, info.mark_delete.entry + 1)
             spanned += max(0, last - first) >> 16
-            if spanned > roaring.SPANNED_CONTAINERS_MAX:
+            if spanned > containers.SPANNED_CONTAINERS_MAX:
                 raise PulsarFormatError(f"range ({crossing.lower}, {crossing.upper}] and others before it cover impossibly many entries")
             if ledger >= info.mark_delete.ledger and last >= first:
                 acked.setdefault(ledger, BitMap()).add_range(first, last + 1)

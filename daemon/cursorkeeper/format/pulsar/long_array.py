@@ -1,7 +1,7 @@
 """LongListMap, one per data ledger: the words of a bit set that begins at entry 0 (1 = acked), unpacked.
 
 A ledger's content is `08 key` and then `10 word` for every word. That is a stream of varints, so whole columns are read and
-written at once; the words themselves are roaring's containers (`roaring`). What is written in another legal way (packed, key
+written at once; the words themselves are roaring's containers (`core.containers`). What is written in another legal way (packed, key
 last, longer varints than needed) is read field by field.
 """
 
@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
+from cursorkeeper.core import containers
 from cursorkeeper.core.positions import ENTRY_ID_MAX
-from cursorkeeper.format.pulsar import roaring, varints
+from cursorkeeper.format.pulsar import varints
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.varints import Bytes, Numbers
 from cursorkeeper.format.pulsar.wire import U64_MASK, Kind, Once, append_varint, expect, read_field, read_varint, varint_bytes
@@ -41,18 +42,18 @@ def encode(number: int, acked: Mapping[int, BitMap]) -> Iterator[bytes]:
     group: list[tuple[int, Numbers]] = []
     size = 0
     for ledger in sorted(acked):
-        pieces = roaring.windows(acked[ledger])
+        pieces = containers.windows(acked[ledger])
         first = next(pieces, None)
         if first is None:
             continue
-        if first.size == roaring.WINDOW_WORDS:
+        if first.size == containers.WINDOW_WORDS:
             yield from _encode_group(number, group)
             group, size = [], 0
             yield from _encode_large(number, ledger, first, pieces)
             continue
         group.append((ledger, first))
         size += first.size
-        if size >= roaring.WINDOW_WORDS:
+        if size >= containers.WINDOW_WORDS:
             yield from _encode_group(number, group)
             group, size = [], 0
     yield from _encode_group(number, group)
@@ -93,7 +94,7 @@ def _encode_group(number: int, group: list[tuple[int, Numbers]]) -> Iterator[byt
 
 def element_bytes(number: int, ledger: int, acked: BitMap) -> int:
     """What `encode_element` takes."""
-    content = 1 + varint_bytes(ledger) + sum(words.size + int(varints.sizes_of(words).sum()) for words in roaring.windows(acked))
+    content = 1 + varint_bytes(ledger) + sum(words.size + int(varints.sizes_of(words).sum()) for words in containers.windows(acked))
     return varint_bytes(number << 3) + varint_bytes(content) + content
 
 
@@ -191,10 +192,10 @@ def _decode_large(view: Bytes, start: int, end: int) -> BitMap | None:
             return None
         start += int(ends[-1]) + 1
         pending = np.concatenate([pending, words])
-        whole = pending.size - pending.size % roaring.CONTAINER_WORDS
+        whole = pending.size - pending.size % containers.CONTAINER_WORDS
         if whole:
             out |= _bitmap(pending[:whole], container)
-            container += whole // roaring.CONTAINER_WORDS
+            container += whole // containers.CONTAINER_WORDS
             pending = pending[whole:]
     if pending.size:
         out |= _bitmap(pending, container)
@@ -203,7 +204,7 @@ def _decode_large(view: Bytes, start: int, end: int) -> BitMap | None:
 
 def _bitmap(words: Numbers, container: int) -> BitMap:
     try:
-        return roaring.from_words(words, container)
+        return containers.from_words(words, container)
     except ValueError:
         raise PulsarFormatError(f"a long array with entries above {ENTRY_ID_MAX}, which this release cannot hold") from None
 

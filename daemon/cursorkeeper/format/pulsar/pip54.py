@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from cursorkeeper.core import containers
 from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
-from cursorkeeper.format.pulsar import acks, batches, position_info, roaring
+from cursorkeeper.format.pulsar import acks, batches, position_info
 from cursorkeeper.format.pulsar.acks import AcksReader
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.ranges import read_position
@@ -81,7 +82,7 @@ def encode_element(key: PartialKey, acked: BitMap) -> bytes:
     """A BatchDeletedIndexInfo: one entry and its acked indexes."""
     content = bytearray()
     batches.append_position(content, 1, key)
-    for lower, upper in zip(*(column.tolist() for column in roaring.runs_of(acked)), strict=True):
+    for lower, upper in zip(*(column.tolist() for column in containers.runs_of(acked)), strict=True):
         inner = bytearray()
         append_number(inner, 1, lower)
         append_number(inner, 2, upper)
@@ -109,7 +110,7 @@ def decode_element(content: bytes, newer: list[str]) -> tuple[Position, BitMap]:
             newer.append(f"field {field.number} in a partly acked batch")
     if position is None:
         raise PulsarFormatError("BatchDeletedIndexInfo.position is missing")
-    return position, roaring.from_runs(np.array(lowers, np.int64), np.array(uppers, np.int64))
+    return position, containers.from_runs(np.array(lowers, np.int64), np.array(uppers, np.int64))
 
 
 def _range(content: bytes, field: Field, newer: list[str]) -> tuple[int, int]:

@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from cursorkeeper.core import containers
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, Position
-from cursorkeeper.format.pulsar import roaring, varints
+from cursorkeeper.format.pulsar import varints
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import CrossingRange
 from cursorkeeper.format.pulsar.varints import Bytes, Places
@@ -150,8 +151,8 @@ class RangeReader:
                 )
             ledger, lower, upper = ledger[~crossing], lower[~crossing], upper[~crossing]
         self._spanned += int(((upper >> 16) - ((lower + 1) >> 16)).sum())
-        if self._spanned > roaring.SPANNED_CONTAINERS_MAX:
-            raise PulsarFormatError(f"ranges over more than {roaring.SPANNED_CONTAINERS_MAX * roaring.CONTAINER_VALUES:,} entries")
+        if self._spanned > containers.SPANNED_CONTAINERS_MAX:
+            raise PulsarFormatError(f"ranges over more than {containers.SPANNED_CONTAINERS_MAX * containers.CONTAINER_VALUES:,} entries")
         self._columns.append((ledger, lower, upper))
 
     def result(self) -> tuple[dict[int, BitMap], tuple[CrossingRange, ...]]:
@@ -170,7 +171,7 @@ class RangeReader:
             ledger, lower, upper = ledger[order], lower[order], upper[order]
         bounds = [0, *(np.flatnonzero(ledger[1:] != ledger[:-1]) + 1).tolist(), ledger.size]
         acked = {
-            int(ledger[first]): roaring.from_runs(lower[first:stop] + 1, upper[first:stop])
+            int(ledger[first]): containers.from_runs(lower[first:stop] + 1, upper[first:stop])
             for first, stop in pairwise(bounds)
             if stop > first
         }
@@ -220,7 +221,7 @@ def _in_order(acked: Mapping[int, BitMap], crossing: Sequence[CrossingRange]) ->
 
 
 def _columns_of(ledger: int, acked: BitMap) -> Iterator[Columns]:
-    starts, ends = roaring.runs_of(acked)
+    starts, ends = containers.runs_of(acked)
     for first in range(0, starts.size, _ROWS_AT_ONCE):
         piece = slice(first, first + _ROWS_AT_ONCE)
         yield np.full(starts[piece].size, ledger, np.int64), starts[piece] - 1, ends[piece]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cursorkeeper.core import bitmaps
+from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, MarkDeleteProperties, Partial, PartialKey, Stamp
-from cursorkeeper.format.pulsar import roaring
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from pyroaring import BitMap
@@ -30,7 +29,7 @@ def to_ack_state(
     """
     if info.crossing:
         raise ValueError("ranges across ledgers: resolve them with the topic's layout first")
-    if sum(entries.max() >> 16 for entries in info.acked.values()) > roaring.SPANNED_CONTAINERS_MAX:
+    if sum(entries.max() >> 16 for entries in info.acked.values()) > containers.SPANNED_CONTAINERS_MAX:
         raise PulsarFormatError(f"{len(info.acked)} ledgers with impossibly large entry ids")
     items = (item for item in layout if item.ledger >= info.mark_delete.ledger)
     state = AckState(info.mark_delete, Layout(items))

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cursorkeeper.core import containers
 from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.core.values import PartialKey
-from cursorkeeper.format.pulsar import chunks, cursor_info, ledger_info, names, pip54, position_info, roaring
+from cursorkeeper.format.pulsar import chunks, cursor_info, ledger_info, names, pip54, position_info
 from cursorkeeper.format.pulsar.layout import layout_items
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.format.pulsar.wire import VARINT_BYTES_MAX, Kind, read_field
@@ -140,7 +141,7 @@ def test_names() -> None:
 def test_limits() -> None:
     told = section("Limits")
     assert f"at most {BATCH_SIZE_MAX:,} messages" in told
-    assert f"span at most {roaring.SPANNED_CONTAINERS_MAX * roaring.CONTAINER_VALUES:,} entries" in told
+    assert f"span at most {containers.SPANNED_CONTAINERS_MAX * containers.CONTAINER_VALUES:,} entries" in told
     assert VARINT_BYTES_MAX == 10 and "ten bytes" in told
     assert f"{ledger_info.VALUE_BYTES_MAX >> 20} MiB" in told
     assert f"at least {chunks.MAX_ENTRY_BYTES_MIN} bytes" in told

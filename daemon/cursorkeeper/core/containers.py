@@ -3,6 +3,9 @@
 The form (RoaringFormatSpec): cookie, one (key, cardinality - 1) per container of 65,536 values, offsets, containers. A container
 is an ascending array of u16 (at most 4,096), 1,024 words, or a list of (first, length - 1) runs. So the words of a Java
 BitSet *are* containers, and a list of ranges is one after it was cut at multiples of 65,536.
+
+Bytes of others go through `checked`: CRoaring believes what a container says of itself (a cardinality, the order of its
+values), and reads and writes past the ends of its memory when that is not true.
 """
 
 from __future__ import annotations
@@ -22,14 +25,15 @@ CONTAINER_VALUES: Final = 65_536
 CONTAINERS_MAX: Final = 65_536
 WORDS_MAX: Final = CONTAINER_WORDS * CONTAINERS_MAX
 """Words of a set with the largest entry id."""
-SPANNED_CONTAINERS_MAX: Final = 1 << 22
-"""A few bytes can name runs over whole ledgers of 2^32 entries. All of a state together span no more than this (275 G entries),
-so that no number in it can ask for memory without bound."""
+SPANNED_CONTAINERS_MAX: Final = 1 << 20
+"""A few bytes can name runs over whole ledgers of 2^32 entries. All of a state together span no more than this (68 G entries,
+75 MB as runs), so that no number in it can ask for memory without bound."""
 WINDOW_CONTAINERS: Final = 64
 """Containers worked on at once: 4 M entries, half a megabyte of words."""
 WINDOW_WORDS: Final = CONTAINER_WORDS * WINDOW_CONTAINERS
 
 _ARRAY_MAX: Final = 4_096
+_CONTAINER_BYTES: Final = 8 * CONTAINER_WORDS
 _COOKIE: Final = 12_346
 _COOKIE_RUNS: Final = 12_347
 _OFFSETS_FROM: Final = 4
@@ -149,6 +153,135 @@ def _of_run_containers(keys: Places, starts: Places, more: Places) -> BitMap:
     bitmap = BitMap.deserialize(b"".join(parts))
     bitmap.run_optimize()
     return bitmap
+
+
+def from_bits(first: int, body: bytes) -> BitMap:
+    """The set of `first` + the index of each bit of `body` that is set, the lowest bit of the first byte first. Works on windows of
+    64 containers, so that it takes little more than the result. Raises ValueError beyond 32 bits."""
+    out = BitMap()
+    whole = int.from_bytes(body, "little") << (first & 7)
+    data = whole.to_bytes((whole.bit_length() + 7) // 8, "little")
+    at = first >> 3
+    if 8 * at + whole.bit_length() > 1 << 32:
+        raise ValueError("more bits than a set of 32-bit values has")
+    del whole
+    pos = 0
+    while pos < len(data):
+        container = at // _CONTAINER_BYTES
+        end = (container + WINDOW_CONTAINERS) * _CONTAINER_BYTES
+        piece = data[pos : pos + end - at]
+        lead = at - container * _CONTAINER_BYTES
+        padded = bytes(lead) + piece + bytes(-(lead + len(piece)) % 8)
+        out |= from_words(np.frombuffer(padded, "<u8"), container)
+        pos += len(piece)
+        at += len(piece)
+    return out
+
+
+# ---- bytes of others
+
+
+def checked(raw: bytes) -> BitMap:
+    """The bitmap that `raw` serializes: exactly one, with nothing behind it. Raises ValueError for what CRoaring must not be given:
+    containers out of order, counts that are not those of the content, values or runs that do not ascend."""
+    _check(np.frombuffer(raw, np.uint8))
+    return BitMap.deserialize(raw)
+
+
+def _check(data: NDArray[np.uint8]) -> None:
+    count, at, is_run = _read_head(data)
+    if data.size < at + 4 * count:
+        raise ValueError("its header is cut off")
+    pairs = data[at : at + 4 * count].view("<u2").astype(np.int64).reshape(count, 2)
+    keys, cards = pairs[:, 0], pairs[:, 1] + 1
+    if np.any(keys[1:] <= keys[:-1]):
+        raise ValueError("its containers do not ascend")
+    at += 4 * count
+    told = None
+    if count and (count >= _OFFSETS_FROM or not is_run.any()):
+        if data.size < at + 4 * count:
+            raise ValueError("its offsets are cut off")
+        told = data[at : at + 4 * count].view("<u4").astype(np.int64)
+        at += 4 * count
+    sizes = np.where(cards > _ARRAY_MAX, _CONTAINER_BYTES, 2 * cards)
+    starts = _starts(data, at, sizes, is_run, told)
+    over = data.size - int(starts[-1] + sizes[-1] if count else at)
+    if over:
+        raise ValueError("it is cut off" if over < 0 else f"it has {over} bytes too many")
+    _check_arrays(data, starts[~is_run & (cards <= _ARRAY_MAX)], cards[~is_run & (cards <= _ARRAY_MAX)])
+    for start, card in zip(*(column[~is_run & (cards > _ARRAY_MAX)].tolist() for column in (starts, cards)), strict=True):
+        if int(np.bitwise_count(data[start : start + _CONTAINER_BYTES]).sum(dtype=np.int64)) != card:
+            raise ValueError("a container does not hold as many values as it says")
+    _check_runs(data, starts[is_run], cards[is_run])
+
+
+def _read_head(data: NDArray[np.uint8]) -> tuple[int, int, NDArray[np.bool_]]:
+    """Number of containers, place of their descriptions, and which of them hold runs."""
+    if data.size < 4:
+        raise ValueError("it is cut off")
+    cookie = int(data[:4].view("<u4")[0])
+    if cookie & 0xFFFF == _COOKIE_RUNS:
+        count = (cookie >> 16) + 1
+        flags = data[4 : 4 + (count + 7) // 8]
+        if flags.size < (count + 7) // 8:
+            raise ValueError("it is cut off")
+        return count, 4 + flags.size, np.unpackbits(flags, bitorder="little")[:count].astype(np.bool_)
+    if cookie != _COOKIE or data.size < 8:
+        raise ValueError(f"it begins with {cookie:#x}, which is no portable bitmap")
+    count = int(data[4:8].view("<u4")[0])
+    if count > CONTAINERS_MAX:
+        raise ValueError(f"{count} containers")
+    return count, 8, np.zeros(count, np.bool_)
+
+
+def _starts(data: NDArray[np.uint8], at: int, sizes: Places, is_run: NDArray[np.bool_], told: Places | None) -> Places:
+    """Where each container begins; `sizes` gets those of run containers, which say themselves how many runs they have."""
+    count = sizes.size
+    if told is not None:
+        if count and (int(told.min()) < at or int(told.max()) > data.size - 2):
+            raise ValueError("an offset leads out of it")
+        sizes[is_run] = 2 + 4 * (data[told[is_run]].astype(np.int64) | data[told[is_run] + 1].astype(np.int64) << 8)
+        starts = at + np.cumsum(sizes) - sizes
+        if not np.array_equal(starts, told):
+            raise ValueError("its offsets are not where its containers are")
+        return starts
+    starts = np.empty(count, np.int64)
+    for index in range(count):  # fewer than four
+        starts[index] = at
+        if is_run[index]:
+            if at + 2 > data.size:
+                raise ValueError("it is cut off")
+            sizes[index] = 2 + 4 * int(data[at : at + 2].view("<u2")[0])
+        at += int(sizes[index])
+    return starts
+
+
+def _content(data: NDArray[np.uint8], starts: Places, counts: Places) -> tuple[Places, Places]:
+    """All u16 of some containers one after the other, and which container each is of."""
+    owner = np.repeat(np.arange(counts.size), counts)
+    places = np.repeat(starts - 2 * (np.cumsum(counts) - counts), counts) + 2 * np.arange(owner.size)
+    return data[places].astype(np.int64) | data[places + 1].astype(np.int64) << 8, owner
+
+
+def _check_arrays(data: NDArray[np.uint8], starts: Places, cards: Places) -> None:
+    values, owner = _content(data, starts, cards)
+    if np.any((values[1:] <= values[:-1]) & (owner[1:] == owner[:-1])):
+        raise ValueError("the values of a container do not ascend")
+
+
+def _check_runs(data: NDArray[np.uint8], starts: Places, cards: Places) -> None:
+    if not starts.size:
+        return
+    counts = data[starts].astype(np.int64) | data[starts + 1].astype(np.int64) << 8
+    if not counts.all():
+        raise ValueError("a container without a run")
+    content, owner = _content(data, starts + 2, 2 * counts)
+    firsts, more, owner = content[::2], content[1::2], owner[::2]
+    lasts = firsts + more
+    if int(lasts.max()) >= CONTAINER_VALUES or np.any((firsts[1:] <= lasts[:-1]) & (owner[1:] == owner[:-1])):
+        raise ValueError("the runs of a container do not ascend")
+    if not np.array_equal(np.add.reduceat(more + 1, np.cumsum(counts) - counts), cards):
+        raise ValueError("a container does not hold as many values as it says")
 
 
 def runs_of(bitmap: BitMap) -> tuple[Places, Places]:
