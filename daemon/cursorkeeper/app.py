@@ -20,6 +20,7 @@ import grpc
 import msgspec
 import structlog
 from cursorkeeper.core.limits import KIB
+from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings, SettingsError
@@ -215,11 +216,14 @@ class Daemon:
             raise StartError(f"cannot serve metrics on {self.settings.metrics_listen}: {e.strerror or e}; use --metrics-listen") from e
         self.metrics_address = f"{host}:{bound}"
 
+    def _footer_in_doubt(self, name: CursorName, why: str) -> None:
+        self.telemetry.log("footer in doubt", cursor=str(name), problem=why)
+
     async def _collect_garbage(self, keeper: Keeper) -> None:
         while True:
             await asyncio.sleep(self.settings.gc_interval_s * random.uniform(0.9, 1.1))
             try:
-                report = await gc.collect(keeper.ledgers, keeper.footers)
+                report = await gc.collect(keeper.ledgers, keeper.footers, on_doubt=self._footer_in_doubt)
             except (bk.GatewayError, zk.ZooKeeperError) as e:
                 log.info("garbage collection postponed", problem=str(e))
                 continue

@@ -23,15 +23,37 @@ class Garbage:
     cursor: CursorName
 
 
-async def sweep(ports: Ports, bar: Bar, *, dry_run: bool) -> tuple[GcReport, list[Garbage]]:
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A cursor of which nothing goes: its footer is not the newest that it had, or none of ours."""
+
+    cursor: CursorName
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one pass found."""
+
+    report: GcReport
+    garbage: list[Garbage]
+    doubts: list[Doubt]
+
+
+async def sweep(ports: Ports, bar: Bar, *, dry_run: bool) -> Swept:
     """One pass. Raises GatewayError, ZooKeeperError."""
     found: list[Garbage] = []
+    doubts: list[Doubt] = []
 
     def garbage(ledger: int, cursor: CursorName) -> None:
         found.append(Garbage(ledger, cursor))
         bar.advance()
 
-    return await collect(ports.ledgers, ports.footers, dry_run=dry_run, on_garbage=garbage), found
+    def doubt(cursor: CursorName, why: str) -> None:
+        doubts.append(Doubt(cursor, why))
+
+    report = await collect(ports.ledgers, ports.footers, dry_run=dry_run, on_garbage=garbage, on_doubt=doubt)
+    return Swept(report, found, doubts)
 
 
 def gc(
@@ -47,28 +69,41 @@ def gc(
     """Delete cursor ledgers that no footer names and none can name any more.
 
     A ledger goes only if its cursor has a footer, which does not name it and whose epoch is beyond the ledger's (or equal
-    and closed). Without a footer, or with an unreadable one, nothing is touched: age proves nothing. The daemon does the
-    same every `gc_interval_s`.
+    and closed). Without a footer, or with an unreadable one, nothing is touched: age proves nothing. Nor is anything of a
+    cursor whose ledgers show that its footer is not the newest one it had; such cursors are named, and the exit code is 1.
+    The daemon does the same every `gc_interval_s`.
     """
     settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
 
-    async def work() -> tuple[GcReport, list[Garbage]]:
+    async def work() -> Swept:
         async with connect.ports(settings, "reader" if dry_run else "writer") as ports:
             await roots.check_root(ports.zookeeper, settings, needs_id=True)
             with Bar("looking for ledgers without an owner") as bar:
                 return await sweep(ports, bar, dry_run=dry_run)
 
-    report, found = asyncio.run(work())
+    swept = asyncio.run(work())
+    report, found = swept.report, swept.garbage
     if as_json:
         garbage = [{"ledger": g.ledger, "cursor": g.cursor.display} for g in found]
-        json_line({**report.as_fields(), "dryRun": dry_run, "ledgers": garbage})
+        doubts = [{"cursor": d.cursor.display, "problem": d.why} for d in swept.doubts]
+        json_line({**report.as_fields(), "dryRun": dry_run, "ledgers": garbage, "doubts": doubts})
     else:
         for g in found:
             say(f"{'would delete' if dry_run else 'garbage'}: ledger {g.ledger} of {g.cursor}")
         say(
             f"{report.named} named, {report.may_be_named} may be named yet, {report.unknown} of unknown cursors, "
-            f"{report.garbage} garbage, {report.deleted} deleted, {report.failed} not deleted"
+            f"{report.garbage} garbage, {report.deleted} deleted, {report.failed} not deleted, "
+            f"{report.kept} kept although no footer names them"
+        )
+    for d in swept.doubts:
+        say(f"footer in doubt: {d.cursor}: {d.why}", err=True)
+    if swept.doubts:
+        say(
+            "What to do: nothing of these cursors is deleted. Find out what wrote their footers; put the *latest* bytes back with "
+            "`cursorkeeper restore-footer`, which shows first what they hold",
+            err=True,
         )
     if report.failed:
         say("What to do: run it again when every bookie is back", err=True)
+    if report.failed or swept.doubts:
         raise typer.Exit(NO)

@@ -161,14 +161,25 @@ class FooterStore:
 
     async def read_many(self, names: Sequence[CursorName]) -> list[Footer | DamageError | None]:
         """Footers in bulk; None: there is none. Raises ZooKeeperError."""
-        found: list[Footer | DamageError | None] = []
+        return [footer for footer, _ in await self.read_nodes(names)]
+
+    async def sync(self) -> None:
+        """What is read from now on is no older than this. Raises ZooKeeperError."""
+        await self._zk.sync(self._root)
+
+    async def read_nodes(self, names: Sequence[CursorName]) -> list[tuple[Footer | DamageError | None, int]]:
+        """As `read_many`, each with the time at which its znode was made, in milliseconds since 1970 by ZooKeeper's clock."""
+        found: list[tuple[Footer | DamageError | None, int]] = []
         for start in range(0, len(names), READ_BATCH):
             part = names[start : start + READ_BATCH]
             nodes = await self._zk.multi_read([n.path(self._root) for n in part])
             for name, node in zip(part, nodes, strict=True):
+                if node is None:
+                    found.append((None, 0))
+                    continue
                 try:
-                    found.append(None if node is None else codec.decode(node.data, name, node.version))
+                    found.append((codec.decode(node.data, name, node.version), node.stat.ctime_ms))
                 except DamageError as e:
-                    found.append(e)
+                    found.append((e, node.stat.ctime_ms))
             await asyncio.sleep(0)
         return found

@@ -4,6 +4,11 @@ A ledger is deleted only if a footer exists, does not name it, and could never n
 greater than the ledger's, or equal while the footer is closed or deleted. Age proves nothing: a paused process may
 still commit. No footer, an unreadable one, metadata that does not say whose it is, or a ledger of another deployment
 (another root or chroot on the same BookKeeper has footers that are not seen here): touch nothing.
+
+A footer may be older than the truth: an older copy that was put back, or one that was deleted and made anew. Its ledgers
+show it: one of an epoch above the footer's, or of the footer's epoch by another writer (`doubt`). Nothing of such a cursor
+is deleted, so all ledgers are looked at before the first one goes. A ledger that is older than the footer's znode itself
+was never this footer's, whatever epoch that has reached by now; it is kept, too.
 """
 
 from __future__ import annotations
@@ -18,9 +23,11 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
+from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerStore
 
 BATCH_LEDGERS = 500
+CLOCKS_MS = 1_000
+"""So much a ledger may seem older than the znode that was made before it: the gateway's clock made one time, ZooKeeper's the other."""
 
 
 class Verdict(StrEnum):
@@ -34,18 +41,33 @@ class Verdict(StrEnum):
 
 @dataclass(slots=True)
 class GcReport:
-    """Counts of one pass."""
+    """Counts of one pass, of ledgers but for `doubtful`."""
 
     named: int = 0
     may_be_named: int = 0
     unknown: int = 0
     garbage: int = 0
+    kept: int = 0
+    """Named by no footer, and kept because that footer is in doubt, or because they are older than its znode."""
     deleted: int = 0
     failed: int = 0
+    doubtful: int = 0
+    """Cursors whose footer is not the newest of what their ledgers show, or was not written by a CursorKeeper."""
 
     def as_fields(self) -> dict[str, int]:
         """For the log."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A ledger that says whose it is. `writer` is empty where it does not say who made it."""
+
+    ledger: int
+    name: CursorName
+    epoch: int
+    writer: str
+    created_ms: int
 
 
 def judge(ledger: int, epoch: int, footer: Footer | None) -> Verdict:
@@ -59,6 +81,16 @@ def judge(ledger: int, epoch: int, footer: Footer | None) -> Verdict:
     return Verdict.MAY_BE_NAMED
 
 
+def doubt(owned: Owned, footer: Footer) -> str:
+    """Pure: why this ledger shows that the footer is not the newest one that its cursor had; empty: it does not."""
+    if owned.epoch > footer.epoch:
+        by = f" by {owned.writer}" if owned.writer else ""
+        return f"ledger {owned.ledger} is of epoch {owned.epoch}{by}, and the footer only of epoch {footer.epoch}"
+    if owned.epoch == footer.epoch and owned.writer not in ("", footer.writer):
+        return f"ledger {owned.ledger} is of epoch {owned.epoch} by {owned.writer}, and the footer of that epoch by {footer.writer}"
+    return ""
+
+
 def owner_of(metadata: Mapping[str, bytes], deployment: str | None) -> tuple[CursorName, int] | None:
     """(cursor, epoch) that a ledger's custom metadata names; None: not a cursor's ledger, or none of this deployment."""
     if deployment is None or metadata.get("deployment") != deployment.encode() or "purpose" in metadata:
@@ -70,57 +102,116 @@ def owner_of(metadata: Mapping[str, bytes], deployment: str | None) -> tuple[Cur
         return None
 
 
+def owned_of(info: LedgerInfo, deployment: str | None) -> Owned | None:
+    """As `owner_of`, with what else the ledger says of its making."""
+    owner = owner_of(info.custom_metadata, deployment)
+    if owner is None:
+        return None
+    return Owned(info.ledger, *owner, info.custom_metadata.get("writer", b"").decode(errors="replace"), info.created_ms)
+
+
 async def collect(
     ledgers: LedgerStore,
     footers: FooterStore,
     *,
     dry_run: bool = False,
     on_garbage: Callable[[int, CursorName], None] = lambda _ledger, _name: None,
+    on_doubt: Callable[[CursorName, str], None] = lambda _name, _why: None,
 ) -> GcReport:
-    """One pass over every ledger of this application. `on_garbage` is told each ledger that may go.
+    """One pass over every ledger of this application. `on_garbage` is told each ledger that may go, `on_doubt` each cursor of which
+    nothing goes although a footer is there.
 
     Raises GatewayError, ZooKeeperError when the listing fails.
     """
-    report = GcReport()
+    found = _Pass(ledgers, footers)
     deployment = await footers.known_deployment()
     if deployment is not None:
         ledgers.act_for(deployment)
-    batch: list[tuple[int, CursorName, int]] = []
+    batch: list[Owned] = []
     async for info in ledgers.list({"application": APPLICATION}):
-        owner = owner_of(info.custom_metadata, deployment)
-        if owner is None:
-            report.unknown += 1
+        owned = owned_of(info, deployment)
+        if owned is None:
+            found.report.unknown += 1
             continue
-        batch.append((info.ledger, *owner))
+        batch.append(owned)
         if len(batch) >= BATCH_LEDGERS:
-            await _judge_all(batch, ledgers, footers, report, on_garbage, dry_run=dry_run)
+            await found.look(batch)
             batch = []
-    await _judge_all(batch, ledgers, footers, report, on_garbage, dry_run=dry_run)
-    return report
+    await found.look(batch)
+    for name, why in sorted(found.doubts.items(), key=lambda item: item[0].canonical):
+        on_doubt(name, why)
+    await found.sweep(on_garbage, dry_run=dry_run)
+    return found.report
 
 
-async def _judge_all(
-    batch: list[tuple[int, CursorName, int]],
-    ledgers: LedgerStore,
-    footers: FooterStore,
-    report: GcReport,
-    on_garbage: Callable[[int, CursorName], None],
-    *,
-    dry_run: bool,
-) -> None:
-    names = sorted({name for _, name, _ in batch}, key=lambda n: n.canonical)
-    found = dict(zip(names, await footers.read_many(names), strict=True)) if names else {}
-    for ledger, name, epoch in batch:
-        footer = found[name]
-        verdict = judge(ledger, epoch, None if isinstance(footer, DamageError) else footer)
-        setattr(report, verdict.value, getattr(report, verdict.value) + 1)
-        if verdict is not Verdict.GARBAGE:
-            continue
-        on_garbage(ledger, name)
-        if dry_run:
-            continue
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A footer as it was read; `problem`: why it is none to go by."""
+
+    footer: Footer | None
+    created_ms: int
+    problem: str = ""
+
+
+class _Pass:
+    """First everything is looked at, then something goes: any ledger of a cursor may put its footer in doubt."""
+
+    def __init__(self, ledgers: LedgerStore, footers: FooterStore) -> None:
+        self._ledgers, self._footers = ledgers, footers
+        self.report = GcReport()
+        self.doubts: dict[CursorName, str] = {}
+        self._garbage: list[Owned] = []
+
+    async def look(self, batch: list[Owned]) -> None:
+        """Judges these. A server that lags shows older footers: a doubt counts only behind a sync."""
+        seen = await self._read(batch)
+        suspects = [owned for owned in batch if _doubt(owned, seen[owned.name])]
+        if suspects:
+            await self._footers.sync()
+            seen |= await self._read(suspects)
+        for owned in batch:
+            now = seen[owned.name]
+            why = _doubt(owned, now)
+            if why and owned.name not in self.doubts:
+                self.doubts[owned.name] = why
+                self.report.doubtful += 1
+            verdict = judge(owned.ledger, owned.epoch, now.footer)
+            if verdict is not Verdict.GARBAGE:
+                setattr(self.report, verdict.value, getattr(self.report, verdict.value) + 1)
+            elif owned.created_ms + CLOCKS_MS < now.created_ms:
+                self.report.kept += 1
+            else:
+                self._garbage.append(owned)
+
+    async def sweep(self, on_garbage: Callable[[int, CursorName], None], *, dry_run: bool) -> None:
+        """What may go, goes. The footers are asked once more: it is a while since they were read."""
+        for start in range(0, len(self._garbage), BATCH_LEDGERS):
+            batch = self._garbage[start : start + BATCH_LEDGERS]
+            seen = await self._read(batch)
+            for owned in batch:
+                still = judge(owned.ledger, owned.epoch, seen[owned.name].footer) is Verdict.GARBAGE
+                if owned.name in self.doubts or not still:
+                    self.report.kept += 1
+                    continue
+                self.report.garbage += 1
+                on_garbage(owned.ledger, owned.name)
+                if not dry_run:
+                    await self._delete(owned.ledger)
+
+    async def _delete(self, ledger: int) -> None:
         try:
-            await ledgers.delete(ledger)
-            report.deleted += 1
+            await self._ledgers.delete(ledger)
+            self.report.deleted += 1
         except bk.GatewayError:
-            report.failed += 1
+            self.report.failed += 1
+
+    async def _read(self, batch: list[Owned]) -> dict[CursorName, _Seen]:
+        names = sorted({owned.name for owned in batch}, key=lambda name: name.canonical)
+        if not names:
+            return {}
+        found = zip(names, await self._footers.read_nodes(names), strict=True)
+        return {name: _Seen(None, at, str(f)) if isinstance(f, DamageError) else _Seen(f, at) for name, (f, at) in found}
+
+
+def _doubt(owned: Owned, seen: _Seen) -> str:
+    return seen.problem or ("" if seen.footer is None else doubt(owned, seen.footer))

@@ -28,8 +28,8 @@ _BYTES = tuple(float(64 * 2 ** (step / 2)) for step in range(29))
 """64 B to 1 MiB in steps of 1.41."""
 _WARN = (
     "paused", "cursor refused", "handle refused", "bug", "ledger failed", "ledger left", "acknowledged entries lost",
-    "footer to restore", "ledger not deleted", "state truncated", "state does not fit", "state recovered that was truncated",
-    "unfinished state", "closed without",
+    "footer to restore", "footer in doubt", "ledger not deleted", "state truncated", "state does not fit",
+    "state recovered that was truncated", "unfinished state", "closed without",
 )  # fmt: skip
 SUMMED = (
     "accepted_acks", "new_acks", "duplicate_acks", "flushes", "snapshots", "rolls", "inline_backstops", "partial_acks_ignored",
