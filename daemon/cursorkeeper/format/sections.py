@@ -85,8 +85,10 @@ def _encode_short(members: list[int]) -> tuple[Mode, int, bytes]:
         else:
             runs[-1] += 1
         previous = member
-    runs_size = sum(map(leb_size, runs))
     bits_size = (previous - first) // 8 + 1
+    if len(gaps) <= len(runs) and len(gaps) <= bits_size:
+        return Mode.GAPS, first, bytes(gaps)  # a run takes a byte at least: no need to know how many
+    runs_size = sum(map(leb_size, runs))
     if len(gaps) <= runs_size and len(gaps) <= bits_size:
         return Mode.GAPS, first, bytes(gaps)
     if runs_size <= bits_size:
