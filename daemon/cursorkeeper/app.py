@@ -23,6 +23,7 @@ from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.settings import Settings, SettingsError
 from cursorkeeper.starting import TRY_S, Patience, StartError, check_serving
 from cursorkeeper.stream.credits import CreditPool
@@ -147,9 +148,11 @@ class Daemon:
         await self._serve(keeper, sessions)
         for source in self.settings.sources:
             subscriber = Subscriber(source, sessions, self.settings.ack_message_bytes_max)
-            self._tasks.append(asyncio.create_task(subscriber.run()))
+            work = supervised(f"the subscription to {source}", subscriber.run, keeper.task_ended)
+            self._tasks.append(asyncio.create_task(work))
         if self.settings.gc_interval_s > 0:
-            self._tasks.append(asyncio.create_task(self._collect_garbage(keeper)))
+            collecting = supervised("garbage collection", lambda: self._collect_garbage(keeper), keeper.task_ended)
+            self._tasks.append(asyncio.create_task(collecting))
         self._start_metrics()
 
     async def _connect(self, patience: Patience) -> GatewayInfo:
@@ -181,6 +184,10 @@ class Daemon:
     async def _claim_root(self, keeper: Keeper) -> None:
         try:
             await self.zookeeper.ensure_path(self.settings.root)
+            if await keeper.footers.known_deployment() is None:
+                log.warning(
+                    "a new root: cursors of another root or chroot are not seen", root=self.settings.root, where=self.settings.zookeeper
+                )
             await keeper.footers.deployment()
         except zk.ZooKeeperError as e:
             raise _zookeeper_missing(e, f"ZooKeeper at {self.settings.zookeeper}: {self.settings.root} cannot be claimed") from e

@@ -34,6 +34,7 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper.runtime.runner import CursorRunner, Held, Lanes, Proof, Services, Telemetry, Unknown
+from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.runtime.timers import Timers
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
@@ -164,7 +165,7 @@ class Keeper:
 
     async def start(self) -> None:
         """Begin the slow poll. Clients must be started by whoever owns them."""
-        self._poll = asyncio.get_running_loop().create_task(self._poll_footers())
+        self._poll = asyncio.get_running_loop().create_task(supervised("the poll of footers", self._poll_footers, self.task_ended))
 
     async def close(self, timeout_s: float | None = None) -> list[CursorName]:
         """Close every cursor: last flush, footer, end. One that is being claimed is closed when it is open; a claim that was not
@@ -533,6 +534,12 @@ class Keeper:
             assert error is not None
             self.failures.append(error)
             self.telemetry.log("bug: a task failed", error=repr(error))
+
+    def task_ended(self, what: str, error: Exception | None) -> None:
+        """Work that should go on for ever did not: see `supervised`."""
+        if error is not None:
+            self.failures.append(error)
+        self.telemetry.log("bug: a task ended, and begins again", task=what, error=repr(error), exc_info=error)
 
     # ---- the slow poll
 
