@@ -99,8 +99,8 @@ def gc(
         say(f"footer in doubt: {d.cursor}: {d.why}", err=True)
     if swept.doubts:
         say(
-            "What to do: nothing of these cursors is deleted. Find out what wrote their footers; put the *latest* bytes back with "
-            "`cursorkeeper restore-footer`, which shows first what they hold",
+            "What to do: find out what wrote these footers, and put the *latest* bytes back with `cursorkeeper restore-footer`, which "
+            "shows first what they hold; until then nothing of these cursors is deleted",
             err=True,
         )
     if report.failed:
