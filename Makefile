@@ -82,13 +82,15 @@ test-java:
 test: setup check test-java interop-classes
 	@touch $(JAR)
 	$(SIDE_BY_SIDE)
-	$(SIDE_BY_SIDE) pipeline/tests
+	$(ONE_WITH_SPARK)
 
 # Each worker has a stack (and, for the pipeline, a Spark session) of its own; a module's tests stay together, so that what they share is
 # started once.
 SIDE_BY_SIDE = $(PYTEST) -n $(WORKERS) --dist loadfile --max-worker-restart 1
+# Of the pipeline's, one worker has all that needs Spark: one session for all of them.
+ONE_WITH_SPARK = $(PYTEST) -n $(WORKERS) --dist loadgroup --max-worker-restart 1 pipeline/tests
 test-pipeline: setup $(VENV)/.spark $(JAR)
-	$(SIDE_BY_SIDE) pipeline/tests
+	$(ONE_WITH_SPARK)
 
 # A Docker that answers, and nothing else; the suite says what to do if there is none. Stories wait more than they work (for sessions
 # to expire, for disks, for containers), so two of them share a machine well: each has a system of its own.

@@ -124,8 +124,7 @@ def _table(stack: Standalone) -> Row:
 
 
 def _planning(stack: Standalone) -> list[Row]:
-    """`cursors` is planned by its buckets' counts alone, tables that read states by every footer, packed by what the
-    states are. No cursor of this fleet is large, so nothing of BookKeeper is read for the plan."""
+    """By the buckets' counts alone: what is read of footers and of large cursors, tasks read."""
     tables: dict[str, Table] = {"cursors": Cursors(), "hole_stats": HoleStats()}
     rows, before = [], dict.fromkeys(tables, 0.0)
     for cursors in FLEETS:

@@ -2,7 +2,8 @@
 
 Rates are wall clock of one run and belong to a machine and its other work; CPU seconds are of this process and of all that Spark runs
 (JVM and Python workers). Ratios compare two ways in the same run: Arrow batches against Python tuples of the same rows, counting in the
-decoder against counting rows, the largest task against the mean. Every figure is of rows that were counted: a wrong total is an error.
+decoder against counting rows, the largest task against the mean. A query's time includes its plan. Every figure is of rows that were
+counted: a wrong total is an error.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from cursorkeeper.core.footer import SnapshotBase
+from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.session import session
 from cursorkeeper_pipeline.source import states
+from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.state_plan import StatesPart
+from cursorkeeper_pipeline.source.state_size import state_bytes
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bench.large_cursor import LargeCursor, make
 from bench.rows import Row
-from pipeline.tests.fleet_maker import loads, pareto_fleet, planned, skew
+from pipeline.tests.fleet_maker import costs_of_tasks, pareto_fleet, skew
 from pipeline.tests.real_cursors import EAGER, Fleet, fleet, until
 
 ROOT = "/bench-pipeline/cursors"
@@ -46,7 +48,7 @@ def run(stack: Standalone) -> list[Row]:
     """All of it. Raises RuntimeError for a wrong total."""
     given = {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": ROOT, "waitS": "120"}
     asyncio.run(_make(stack, given, CURSOR))
-    rows = _packing()
+    rows = _plan()
     rows += _memory(given)
     spark = session("bench", master="local[2]", conf={"spark.driver.memory": "768m", "spark.ui.enabled": "false"})
     spark.sparkContext.setLogLevel("ERROR")
@@ -87,32 +89,24 @@ def _holes(cursor: LargeCursor) -> int:
 # ---- without Spark
 
 
-def _packing() -> list[Row]:
-    """A Pareto fleet, random and regular cursors in turn, the largest of a thousand million entries; planned from its footers, cut as
-    `Splitter` cuts snapshots whose segments are alike."""
+def _plan() -> list[Row]:
+    """A Pareto fleet, random and regular cursors in turn, the largest of a thousand million entries: how even its tasks are, which are
+    planned by numbers of cursors alone."""
     found, rows = list(pareto_fleet(20_000)), []
-    for table in ("holes", "hole_stats"):
-        began = time.perf_counter()
-        parts = planned(found, Options(table=table, zookeeper="z", gateway="g"))
-        took = time.perf_counter() - began
-        of_tasks = loads(found, parts)
-        case = f"mixed Pareto fleet, 20,000 cursors, `{table}`, {len(parts)} tasks"
-        cost = max(load.cost for load in of_tasks) / (1 << 20)
-        rows += [
-            Row("pipeline", case, "largest task", cost, "MiB", skew([load.cost for load in of_tasks]), "the mean", "1.2"),
-            Row("pipeline", case, "packing", took, "s"),
-        ]
-        for figure, values, unit in (
-            ("rows", [load.rows for load in of_tasks], ""),
-            ("stored bytes", [load.stored for load in of_tasks], "B"),
-            ("unpacked bytes", [load.state for load in of_tasks], "B"),
-        ):
-            rows.append(Row("pipeline", case, f"largest task, {figure}", max(values), unit, skew(values), "the mean"))
+    for tasks in ("", "640"):
+        options = Options.parse({"table": "hole_stats", "zookeeper": "z:1", "gateway": "g:1", **({"tasks": tasks} if tasks else {})})
+        costs = costs_of_tasks(found, options, states.CURSORS_PER_TASK)
+        largest = max(state_bytes(one.footer) for one in found if isinstance(one.footer, Footer))
+        case = f"mixed Pareto fleet, 20,000 cursors, {len(costs)} tasks"
+        rows.append(Row("pipeline", case, "largest task, unpacked", max(costs) / (1 << 20), "MiB", skew(costs), "the mean"))
+        rows.append(
+            Row("pipeline", case, "the largest cursor alone", largest / (1 << 20), "MiB", largest * len(costs) / sum(costs), "the mean")
+        )
     return rows
 
 
 def _memory(given: Mapping[str, str]) -> list[Row]:
-    """Peak memory of a process that reads one task of `holes`: a piece of the cursor, and the whole of it."""
+    """Peak memory of a process that reads the cursor for `holes`: piece by piece, and as a whole."""
     peaks = {split: _peak_mib(given, split) for split in (SPLIT_BYTES, 1 << 40)}
     nothing = _peak_mib(given, 0)
     piece, whole = (peak - nothing for peak in peaks.values())
@@ -134,7 +128,7 @@ def _read_one(given: dict[str, str], split: int) -> None:
     pa.array(np.zeros(1))  # loads pandas, as every worker does
     options = Options.parse({**given, "table": "holes", "splitBytes": str(split or SPLIT_BYTES), "tasks": str(TASKS)})
     table = states.Holes()
-    part = table.plan(options)[0] if split else StatesPart(())
+    part = table.plan(options)[0] if split else BucketsPart(())
     for batch in table.read(options, part):
         del batch
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -207,11 +201,10 @@ def _large(spark: SparkSession, given: Mapping[str, str]) -> list[Row]:
     counted = sum(row["hole_entries"] for row in stats.result)
     if not holes.result[1] == counted == wanted:
         raise RuntimeError(f"holes says {holes.result[1]:,} and hole_stats {counted:,} entries, {wanted:,} were not acked")
-    rows, pieces = holes.result[0], len(stats.result)
+    rows = holes.result[0]
     case = f"one cursor, {entries / 1e9:g} G entries, {rows / 1e6:.1f} M rows"
     of_count = "counting the rows"
     return [
-        Row("pipeline", case, f"pieces in {TASKS} tasks", pieces, "", None, "", "> 1"),
         Row("pipeline", case, "holes", rows / holes.wall_s / 1e6, "M rows/s", rows / holes.wall_s / 5e6, "the aim", "5"),
         Row("pipeline", case, "holes", entries / holes.wall_s / 1e9, "G entries/s", entries / holes.wall_s / 5e8, "the aim", "0.5"),
         Row("pipeline", case, "holes, CPU", holes.cpu_s / rows * 1e6, "us/row"),

@@ -241,13 +241,14 @@ def run(job: Job, call: Call) -> int:
     before = getattr(job, "before", None)
     if before is not None and (code := before(call.source, call.arguments, call.out)) is not None:
         return int(code)
-    from cursorkeeper_pipeline.session import bars, session
+    from cursorkeeper_pipeline.session import bars, session, slots_of
 
     wanted, shown = getattr(job, "CONF", {}), sys.stderr.isatty()
     with bars(shown):
         spark = session(f"cursorkeeper {call.name}", master=call.master, remote=call.remote, conf=call.conf, wanted=wanted, progress=shown)
         try:
-            return job.run(spark, call.source, call.arguments, call.out)
+            source = call.source if call.source.slots else replace(call.source, slots=slots_of(spark))
+            return job.run(spark, source, call.arguments, call.out)
         finally:
             spark.stop()
 

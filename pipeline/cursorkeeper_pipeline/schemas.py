@@ -1,8 +1,8 @@
 """The columns of every table, as constants: what a reader gives, what a transform takes, what a report holds.
 
-Narrow on purpose: Spark prunes no columns of a Python source. `cursor_key` (a 64-bit hash of the cursor's canonical name) joins the
-tables; names are in `cursors` alone, so that a billion rows do not carry them. Entries and ledgers are BookKeeper's 64-bit ids; ranges
-are closed at both ends; times are UTC.
+Narrow on purpose: Spark prunes no columns of a Python source (a schema of the user's own does). `cursor_key` (a 64-bit hash of the cursor's
+canonical name) joins the tables; names are in `cursors` alone, so that a billion rows do not carry them. Entries and ledgers are
+BookKeeper's 64-bit ids; ranges are closed at both ends; times are UTC.
 
 `status` is one of `OK`, `DAMAGED` (bytes that cannot be trusted), `MISSING` (a ledger that the footer names does not exist),
 `TOO_NEW` (written by a newer release), `AWAY` (a system did not answer for it within `waitS`), `AT_LEAST` (read from a live cursor: its
@@ -28,35 +28,40 @@ def _schema(**columns: pa.DataType) -> pa.Schema:
 
 CURSORS: Final = _schema(
     cursor_key=_L, cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S,
-    state=_S, epoch=_L, generation=_L, writer=_S, format=_S,
+    state_or_null=_S, epoch_or_null=_L, generation_or_null=_L, writer_or_null=_S, format_or_null=_S,
     footer_version=_I, footer_created=_T, footer_modified=_T, footer_bytes=_I, read_at=_T,
-    mark_delete_ledger=_L, mark_delete_entry=_L,
-    base=_S, snapshot_bytes=_L, snapshot_segments=_I, chain_ledgers=_I, has_previous=_B, delta_bytes=_L,
-    data_ledgers=_L, span_entries=_L, hole_entries=_L, hole_runs=_L, partial_batches=_L,
-    truncated=_B, status=_S, error_or_null=_S,
+    mark_delete_ledger_or_null=_L, mark_delete_entry_or_null=_L,
+    base_or_null=_S, snapshot_bytes_or_null=_L, snapshot_segments_or_null=_I, chain_ledgers_or_null=_I, has_previous_or_null=_B,
+    delta_bytes_or_null=_L, data_ledgers_or_null=_L, span_entries_or_null=_L, hole_entries_or_null=_L, hole_runs_or_null=_L,
+    partial_batches_or_null=_L, truncated_or_null=_B, status=_S, error_or_null=_S,
 )  # fmt: skip
 """One row a cursor, from its footer alone. Numbers of the state are of the moment the footer was written; of an open cursor mark-delete
 is a lower bound. `namespace` is tenant/namespace. `base`: empty, inline, snapshot or pulsar. A footer that cannot be read is a row with
-its name, its status, its error, and zeros."""
+its name, its znode's facts, its status, its error, and null for all that only the footer says."""
 
 SEGMENTS: Final = _schema(
-    cursor_key=_L, segment_no=_I, role=_S, bk_ledger=_L, first_entry=_L, last_entry_or_null=_L, bytes=_L, footer_version=_I,
-    status=_S, error_or_null=_S,
+    cursor_key=_L, segment_no_or_null=_I, role_or_null=_S, bk_ledger_or_null=_L, first_entry_or_null=_L, last_entry_or_null=_L,
+    bytes_or_null=_L, footer_version=_I, status=_S, error_or_null=_S,
 )  # fmt: skip
 """What a footer says must be read, in order: `role` is snapshot, chain, previous_snapshot or previous_chain. `last_entry` is null where
-nobody has closed the ledger yet. `bytes`: of a snapshot, known; of a chain ledger 0, which the footer does not know."""
+nobody has closed the ledger yet. `bytes`: of a snapshot; null of a chain ledger, because the footer does not know it. A footer that
+cannot be read is one row with null for all that it would say."""
+
+NAMES: Final = _schema(cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S)
+"""What every row of the tables of states has too, if the query's own schema asks for it."""
 
 HOLES: Final = _schema(cursor_key=_L, ledger_id=_L, first_entry=_L, last_entry=_L)
 """Maximal ranges of un-acked entries between mark-delete and the highest acked entry of each data ledger. A damaged cursor has none here:
 `hole_stats` says so."""
 
 HOLE_STATS: Final = _schema(
-    cursor_key=_L, part_no=_I, parts=_I, footer_version=_I, mark_delete_ledger=_L, mark_delete_entry=_L,
-    data_ledgers=_L, span_entries=_L, acked_entries=_L, hole_entries=_L, hole_runs=_L, longest_run=_L, first_hole_ledger_or_null=_L,
-    first_hole_entry_or_null=_L, partial_batches=_L, stored_bytes=_L, read_at=_T, status=_S, error_or_null=_S,
+    cursor_key=_L, part_no=_I, parts=_I, footer_version=_I, mark_delete_ledger_or_null=_L, mark_delete_entry_or_null=_L,
+    data_ledgers_or_null=_L, span_entries_or_null=_L, acked_entries_or_null=_L, hole_entries_or_null=_L, hole_runs_or_null=_L,
+    longest_run_or_null=_L, first_hole_ledger_or_null=_L, first_hole_entry_or_null=_L, partial_batches_or_null=_L, stored_bytes_or_null=_L,
+    read_at=_T, status=_S, error_or_null=_S,
 )  # fmt: skip
-"""One row a cursor, or one a part of a cursor that several tasks read (the counts add up over the parts, and a run of holes never
-reaches over the boundary of two parts without being counted in both)."""
+"""One row a cursor, of all of it, in however many pieces it was read: `part_no` is 0 and `parts` 1, and they are there for queries of
+earlier releases. Numbers of a cursor that cannot be read are null. `stored_bytes`: what was read for it, deltas once for each piece."""
 
 BATCH_PARTIALS: Final = _schema(cursor_key=_L, ledger_id=_L, entry_id=_L, batch_size=_I, missing=_X, missing_count=_I)
 """Partly acked batches. `missing`: the batch indexes not acked yet, as a little-endian bit set. `batch_size` 0: not known."""
@@ -77,20 +82,22 @@ LEDGERS: Final = _schema(
 """Every ledger of this application, with what garbage collection would say of it: named, may_be_named, unknown, garbage."""
 
 PULSAR_CURSORS: Final = _schema(
-    cursor_key=_L, cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S, cursors_ledger=_L,
-    mark_delete_ledger=_L, mark_delete_entry=_L, form=_S, ranges=_L, acked_entries=_L, partial_batches=_L, stored_bytes=_L,
-    layout_ledgers=_L, backlog_entries=_L, znode_version=_I, znode_modified=_T, read_at=_T, status=_S, error_or_null=_S,
+    cursor_key=_L, cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S, cursors_ledger_or_null=_L,
+    mark_delete_ledger_or_null=_L, mark_delete_entry_or_null=_L, form_or_null=_S, ranges_or_null=_L, acked_entries_or_null=_L,
+    partial_batches_or_null=_L, stored_bytes_or_null=_L, layout_ledgers_or_null=_L, backlog_entries_or_null=_L, znode_version_or_null=_I,
+    znode_modified_or_null=_T, read_at=_T, status=_S, error_or_null=_S,
 )  # fmt: skip
 """Pulsar's own cursors as they are stored. `form`: znode, ranges or long_array; `backlog_entries`: entries of closed data ledgers above
-mark-delete."""
+mark-delete. Null where the cursor cannot be read."""
 
 CHECKED, UNCHECKED = "checked", "unchecked"
 CHECKS: Final = _schema(
-    cursor_key=_L, cursor=_S, state=_S, epoch=_L, kind=_S, place=_S, message=_S, remedy=_S, ledgers=_L, records=_L, stored_bytes=_L,
-    at_least=_B,
+    cursor_key=_L, cursor=_S, state_or_null=_S, epoch_or_null=_L, kind=_S, place=_S, message=_S, remedy=_S, ledgers=_L, records=_L,
+    stored_bytes=_L, at_least=_B,
 )  # fmt: skip
 """What the audit reads. One row of kind checked or unchecked for each cursor (tombstones too, with the option `deleted`), with the counts;
-then one for each finding, with zeros. `message` of unchecked: why. A footer that cannot be read has epoch 0 and no state."""
+then one for each finding, with zeros. `message` of unchecked: why. A footer that cannot be read has
+neither epoch nor state."""
 
 TABLES: Final = {
     "cursors": CURSORS, "segments": SEGMENTS, "holes": HOLES, "hole_stats": HOLE_STATS, "batch_partials": BATCH_PARTIALS,
@@ -119,7 +126,8 @@ FORECAST_TENANTS: Final = _schema(
 )  # fmt: skip
 
 GROWTH: Final = _schema(
-    cursor_key=_L, cursor=_S, tenant=_S, change=_S, days_or_null=_D, hole_entries=_L, span_entries=_L, data_ledgers=_L,
+    cursor_key=_L, cursor=_S, tenant=_S, change=_S, days_or_null=_D, hole_entries_or_null=_L, span_entries_or_null=_L,
+    data_ledgers_or_null=_L,
     holes_grown_or_null=_L, span_grown_or_null=_L, ledgers_grown_or_null=_L, holes_per_day_or_null=_D, span_per_day_or_null=_D,
     ledgers_per_day_or_null=_D,
 )  # fmt: skip
@@ -165,7 +173,7 @@ _STATS = [field for field in HOLE_STATS if field.name != "part_no"]
 ARCHIVED_CURSORS: Final = pa.schema([*(f for f in CURSORS if f.name != "tenant"), pa.field("day", _DAY), pa.field("tenant", _S)])
 ARCHIVED_SEGMENTS: Final = pa.schema([*SEGMENTS, pa.field("day", _DAY), pa.field("tenant", _S)])
 ARCHIVED_HOLE_STATS: Final = pa.schema([*_STATS, pa.field("day", _DAY), pa.field("tenant", _S)])
-"""One row a cursor: parts are joined. `hole_runs` counts a run that reaches over the boundary of two parts twice."""
+"""One row a cursor."""
 
 LAG: Final = _schema(
     day=_DAY, cursor_key=_L, cursor=_S, tenant=_S, hole_entries=_L, span_entries=_L, first_hole_ledger_or_null=_L,

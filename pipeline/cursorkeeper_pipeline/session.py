@@ -81,6 +81,18 @@ def session(
     return builder.getOrCreate()
 
 
+def slots_of(spark: SparkSession) -> int:
+    """How many tasks run at once; 0 where that is not known: behind Spark Connect, and where executors come and go."""
+    from pyspark.errors import PySparkException
+
+    try:
+        if str(spark.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
+            return 0
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        return 0
+
+
 @contextmanager
 def bars(shown: bool) -> Iterator[None]:
     """Around a session with `progress`. Spark leaves the last bar where it is when a job fails, in front of what is said then."""

@@ -6,7 +6,7 @@ base class, and nothing can fail.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
@@ -29,4 +29,18 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from cursorkeeper_pipeline.source.reader import CursorKeeperReader
 
-        return CursorKeeperReader(self.options)
+        return CursorKeeperReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802 - Spark's name
+        return self._no("readStream", "a cursor's state is no stream; each action on what spark.read loads reads it anew")
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        return self._no("write", "cursors are changed by their owners alone; `cursorkeeper pipeline --help` names the jobs that may")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        return self.writer(schema, overwrite)
+
+    def _no(self, what: str, remedy: str) -> Any:
+        from cursorkeeper_pipeline.source.options import OptionError
+
+        raise OptionError(f"{what}: this source is read with spark.read. What to do: {remedy}")

@@ -1,6 +1,7 @@
 """One Spark session and one real stack for the whole suite: each costs seconds to start, and neither keeps what a test did to it.
 
 Tests keep apart by roots of their own (`root` is a new one for each test). What needs neither Spark nor the stack does not ask for them.
+Of several workers (`--dist loadgroup`) one has all modules that need Spark, so that one session is started; the others have the rest.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 _roots = itertools.count(1)
 SLOTS = 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Which worker has which module."""
+    with_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("spark" if item.path in with_spark else item.path.name))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, FooterState, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
@@ -13,21 +12,11 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.format import footer as codec
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_clients.zookeeper.values import Create, Stat
+from cursorkeeper_pipeline.source.cursor_plan import tasks_for
+from cursorkeeper_pipeline.source.fleet import spread
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Found
-from cursorkeeper_pipeline.source.splitting import Start, cuts, shares_between
-from cursorkeeper_pipeline.source.state_plan import (
-    Item,
-    Share,
-    StatesPart,
-    is_large,
-    item_of,
-    piece_bytes,
-    pieces_of,
-    pieces_wanted,
-    plan,
-)
-from cursorkeeper_pipeline.source.state_size import stored_bytes
+from cursorkeeper_pipeline.source.state_size import state_bytes
 
 CREATES = 500
 CREATED_BYTES = 500_000
@@ -74,51 +63,14 @@ def pareto_fleet(cursors: int, seed: int = 7) -> Iterator[Found]:
         yield Found(name, footer, Stat(*[0] * 11))
 
 
-def shares_of(found: Found, pieces: int) -> list[Share]:
-    """What `Splitter` answers, of a snapshot whose segments are alike."""
-    assert isinstance(found.footer, Footer) and isinstance(found.footer.base, SnapshotBase)
-    base = found.footer.base
-    places, inside = cuts(base, base.num_parts, pieces)
-    starts = [Start((place, piece), inside, Position(1 + place, piece)) for place in places for piece in range(inside)]
-    return shares_between(base, range(base.num_parts), 0, starts[1:])
-
-
-def planned(found: Sequence[Found], options: Options) -> list[StatesPart]:
-    """As a table of states plans them."""
-    each_bytes = piece_bytes([item.cost_bytes for one in found if (item := item_of(one, options.table)) is not None], options)
-    items: list[Item] = []
+def costs_of_tasks(found: Sequence[Found], options: Options, per_task: int) -> list[int]:
+    """Bytes of unpacked states that each task of a plan holds in turn."""
+    sizes: Counter[str] = Counter(one.name.bucket for one in found)
+    held: Counter[str] = Counter()
     for one in found:
         assert isinstance(one.footer, Footer)
-        pieces = pieces_wanted(one.footer, options, each_bytes) if is_large(one, options) else 1
-        items += pieces_of(one, options.table, shares_of(one, pieces))
-    return plan(items, options)
-
-
-class Load(NamedTuple):
-    """Of one task, about: what it costs, rows of `holes`, bytes that it reads, bytes in memory."""
-
-    cost: float
-    rows: float
-    stored: float
-    state: float
-
-
-def loads(found: Sequence[Found], parts: Sequence[StatesPart]) -> list[Load]:
-    """Of each part, from what is known of the fleet and the plan does not know. A piece counts by its state,
-    which is by its entries, and these are alike in all of a cursor."""
-    known = {one.name.topic: one.footer for one in found if isinstance(one.footer, Footer)}
-    states: Counter[str] = Counter()
-    for item in (item for part in parts for item in part.items):
-        states[item.topic] += item.state_bytes
-    out = []
-    for part in parts:
-        rows = stored = 0.0
-        for item in part.items:
-            footer, share = known[item.topic], item.state_bytes / states[item.topic]
-            rows += footer.stats.holes * share  # runs: the holes of this fleet are single entries
-            stored += stored_bytes(footer) * share
-        out.append(Load(sum(item.cost_bytes for item in part.items), rows, stored, sum(item.state_bytes for item in part.items)))
-    return out
+        held[one.name.bucket] += state_bytes(one.footer)
+    return [sum(held[bucket] for bucket in part.buckets) for part in spread(sizes, tasks_for(len(found), per_task, options))]
 
 
 def skew(values: Sequence[float]) -> float:

@@ -84,8 +84,8 @@ def test_what_the_tables_say(spark: SparkSession) -> None:
     assert "created 2001-01-01T00:00:00Z" in orphan["message"] and "cursorkeeper gc" in orphan["remedy"]
 
     checks = check(
-        spark, (5, "open", 3, "checked"), (5, "open", 3, "record_damaged"), (6, "", 0, "checked"), (6, "", 0, "footer_unreadable"),
-        (7, "deleted", 4, "checked"), (8, "open", 1, "unchecked"),
+        spark, (5, "open", 3, "checked"), (5, "open", 3, "record_damaged"), (6, None, None, "checked"),
+        (6, None, None, "footer_unreadable"), (7, "deleted", 4, "checked"), (8, "open", 1, "unchecked"),
     )  # fmt: skip
     ledgers = ledger(
         spark, (1, 5, 4, "may_be_named", True, LONG_AGO), (2, 5, 3, "may_be_named", True, LONG_AGO), (3, 6, 9, "unknown", True, LONG_AGO),

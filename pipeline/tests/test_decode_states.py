@@ -17,7 +17,7 @@ from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial, Pa
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import BATCH_BYTES, Batches, same
 from cursorkeeper_pipeline.decode.extents import BLOCK_RUNS, count_runs, extents, runs_in_blocks, runs_of
-from cursorkeeper_pipeline.decode.holes import counts, hole_columns
+from cursorkeeper_pipeline.decode.holes import HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import bit_sets, living_partials, partial_columns
 from pyroaring import BitMap
 
@@ -46,7 +46,8 @@ def un_acked(state: AckState) -> set[tuple[int, int]]:
 
 
 def rows_of(state: AckState, key: int = 1) -> list[tuple[int, int, int, int]]:
-    return [row for columns in hole_columns(key, extents(state)) for row in zip(*(c.tolist() for c in columns), strict=True)]
+    made = HoleRuns(key)
+    return [row for columns in [*made.add(extents(state)), *made.rest()] for row in zip(*(c.tolist() for c in columns), strict=True)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

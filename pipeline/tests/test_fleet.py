@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,10 +21,12 @@ from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
 from cursorkeeper_pipeline.source import ledgers, shards
-from cursorkeeper_pipeline.source.cursor_plan import plan_cursors
-from cursorkeeper_pipeline.source.fleet import BucketsPart, NamedPart, buckets_of, chooses, cursor_key, spread
+from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
+from cursorkeeper_pipeline.source.fleet import BUCKETS, bucket_of, chooses, cursor_key, spread
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import _refs, plan_spans
+from cursorkeeper_pipeline.source.wanted import wanted
+from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, IsNotNull
 
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
 
@@ -38,14 +41,15 @@ def test_every_bucket_is_in_one_part_and_the_loads_are_even() -> None:
     assert sorted(b for part in parts for b in part.buckets) == sorted(counts)
     loads = [sum(counts[b] for b in part.buckets) for part in parts]
     assert len(loads) == 37 and max(loads) <= 1.02 * sum(loads) / len(loads)
-    assert spread({}, 5) == [] and len(spread({"000": 9}, 5)) == 1
+    for sizes in ({}, {"000": 9}):
+        assert sorted(b for part in spread(sizes, 5) for b in part.buckets) == sorted(BUCKETS), "a cursor may come to an empty one"
 
 
 def test_the_key_is_the_hash_that_records_carry() -> None:
     for at in range(100):
         name = CursorName(f"persistent://t/ns/{at}", "s")
         assert -(1 << 63) <= cursor_key(name) < 1 << 63
-        assert cursor_key(name) % (1 << 64) == name.record_hash
+        assert cursor_key(name) % (1 << 64) == name.record_hash and bucket_of(cursor_key(name)) == name.bucket
 
 
 def test_selections() -> None:
@@ -98,8 +102,8 @@ def options(**given: str) -> Options:
 async def by_cursor(world: World, chosen: Options) -> list[str]:
     """As `deltas` and `checks` find them."""
     found = []
-    for part in await plan_cursors(world.zk, chosen):
-        found += [one.name.topic async for batch in shards.footers_in(world.zk, chosen, buckets_of(part)) for one in batch]
+    for part in await plan_buckets(world.zk, chosen, 256):
+        found += [one.name.topic async for batch in shards.footers_in(world.zk, chosen, part.buckets) for one in batch]
     return found
 
 
@@ -114,7 +118,7 @@ async def by_ledger(world: World, chosen: Options) -> list[str]:
 
 
 async def by_pulsar(world: World, chosen: Options) -> list[str]:
-    return [ref.topic for part in await plan_spans(world.zk, chosen) async for ref in _refs(world.zk, chosen, part.spans)]
+    return [ref.topic for part in await plan_spans(world.zk, chosen) async for ref in _refs(world.zk, chosen, part)]
 
 
 TABLES: list[Callable[[World, Options], Any]] = [by_cursor, by_footer, by_ledger, by_pulsar]
@@ -140,26 +144,81 @@ async def test_all_tables_mean_the_same_by_a_named_cursor(world: World, table: C
     assert len(await table(world, options(topic=topic))) == 3 + (alone == "there"), "without a subscription both are asked for"
 
 
-async def test_the_plan_of_cursors_holds_every_bucket_and_no_empty_one(world: World) -> None:
+async def test_the_plan_holds_every_bucket_and_no_name(world: World) -> None:
     written = [name_of(at) for at in range(100)]
     await write_footers(world.zk, ROOT, [footer_of(name) for name in written])
-    parts = await plan_cursors(world.zk, options(tasks="7"))
-    assert len(parts) == 7 and all(isinstance(part, BucketsPart) for part in parts)
-    assert sorted(b for part in parts for b in buckets_of(part) or ()) == sorted({name.bucket for name in written})
-    assert len(await plan_cursors(world.zk, options(), 30)) == 4
-    assert await plan_cursors(world.zk, options(namespace="nobody/here")) == [] == await plan_cursors(world.zk, options(root="/no/root"))
-    assert await plan_cursors(world.zk, options(topic=written[0].topic, subscription=written[0].subscription)) == [NamedPart()]
+    for chosen, tasks in (
+        (options(tasks="7"), 7), (options(), 8), (options(tenant="t1"), 8), (options(namespace="nobody/here"), 1),
+        (options(root="/no/root"), 1),
+        (options(topic=written[0].topic, subscription=written[0].subscription), 1),
+    ):  # fmt: skip
+        parts = await plan_buckets(world.zk, chosen, 256)
+        assert len(parts) == tasks and sorted(b for part in parts for b in part.buckets) == sorted(BUCKETS), chosen
+    assert len(await plan_buckets(world.zk, options(), 10)) == 10
+
+
+async def test_what_comes_after_the_plan_is_read_by_it(world: World) -> None:
+    """Spark plans a DataFrame once, however long it lives: also one of an empty fleet, of one cursor, of partitions, of a new bucket."""
+    topic = "persistent://t/n/topic"
+    plans = {
+        given: await plan_buckets(world.zk, options(**dict(given)), 256)
+        for given in ((), (("tenant", "t"),), (("topic", topic), ("subscription", "s")), (("tasks", "9"),))
+    }
+
+    async def found(given: tuple[tuple[str, str], ...]) -> list[str]:
+        chosen = options(**dict(given))
+        batches = [b for part in plans[given] async for b in shards.footers_in(world.zk, chosen, part.buckets)]
+        return sorted(one.name.topic for batch in batches for one in batch)
+
+    assert [await found(given) for given in plans] == [[]] * 4
+    partitions = [f"{topic}-partition-{at}" for at in range(3)]
+    await write_footers(world.zk, ROOT, [footer_of(CursorName(one, "s")) for one in partitions])
+    assert [await found(given) for given in plans] == [partitions] * 4
+    await write_footers(world.zk, ROOT, [footer_of(CursorName(topic, "s"))])
+    assert [await found(given) for given in plans] == [[topic, *partitions], [topic, *partitions], [topic], [topic, *partitions]]
+
+
+async def test_filters_of_a_query_choose_before_anything_is_read(world: World) -> None:
+    written = [name_of(at) for at in range(200)]
+    await write_footers(world.zk, ROOT, [footer_of(name) for name in written])
+    keys = [cursor_key(written[at]) for at in (3, 5)]
+    of_t1 = {name for name in written if name.topic.startswith("persistent://t1/")}
+    listed: list[str] = []
+    children = world.zk.children
+
+    async def listing(path: str, *given: Any) -> Any:
+        listed.append(path)
+        return await children(path, *given)
+
+    world.zk.children = listing  # type: ignore[method-assign]
+    for filters, expected in (
+        ([In(("cursor_key",), (*keys, 7, None, 1 << 70))], {written[3], written[5]}),
+        ([EqualTo(("cursor_key",), keys[0]), EqualTo(("tenant",), "t1")], set()),
+        (
+            [EqualTo(("tenant",), "t1"), In(("subscription",), ("sub",))],
+            {n for n in of_t1 if n.subscription == "sub"},
+        ),
+        ([EqualTo(("namespace",), "t0/n0")], {n for n in written if n.topic.startswith("persistent://t0/n0/")}),
+        ([EqualTo(("topic",), written[9].topic), EqualNullSafe(("cursor",), written[9].display)], {written[9]}),
+        ([EqualTo(("epoch",), 3), GreaterThan(("cursor_key",), 0), EqualTo(("cursor", "x"), "y"), IsNotNull(("topic",))], set(written)),
+    ):
+        listed.clear()
+        chosen = replace(options(), wanted=wanted(filters))
+        batches = [b async for b in shards.footers_in(world.zk, chosen, BUCKETS)]
+        assert {one.name for batch in batches for one in batch} == expected, filters
+        if filters[0].attribute == ("cursor_key",):
+            assert len(listed) <= 1 + len(keys) + 1, "the root, and the buckets of the keys"
+    assert len(await plan_buckets(world.zk, replace(options(tasks="0"), wanted=wanted([In(("cursor_key",), keys)])), 1)) <= 4
 
 
 async def test_a_plan_is_patient_for_a_while(world: World) -> None:
     written = [name_of(at) for at in range(50)]
     await write_footers(world.zk, ROOT, [footer_of(name) for name in written])
     world.zk.faults.chance("children", 0.3, UnknownNotDone())
-    (part,) = await plan_cursors(world.zk, options(waitS="5"))
-    assert set(buckets_of(part) or ()) == {name.bucket for name in written}
+    assert len(await plan_buckets(world.zk, options(waitS="5"), 256)) == 8
     world.zk.faults.chance("children", 1.0, UnknownNotDone())
     with pytest.raises(CommandError, match=r"ZooKeeper at z:1 did not answer for 0\.2 s") as told:
-        await plan_cursors(world.zk, options())
+        await plan_buckets(world.zk, options(), 256)
     assert told.value.problem.exit_code == AWAY
 
 
@@ -167,5 +226,5 @@ async def test_a_plan_sees_what_was_committed_before_it_began(world: World) -> N
     behind = world.server.session()
     await behind.start()
     behind.lag()
-    await write_footers(world.zk, ROOT, [footer_of(name_of(1))])
-    assert len(await plan_cursors(behind, options())) == 1
+    await write_footers(world.zk, ROOT, [footer_of(name_of(at)) for at in range(9)])
+    assert len(await plan_buckets(behind, options(), 3)) == 8

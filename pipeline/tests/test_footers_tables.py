@@ -15,8 +15,8 @@ from cursorkeeper.format import footer as codec
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
-from cursorkeeper_pipeline.source.fleet import BucketsPart, NamedPart
-from cursorkeeper_pipeline.source.footers import FOOTERS_PER_TASK, Cursors, Segments, plan_of
+from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart
+from cursorkeeper_pipeline.source.footers import Cursors, Segments
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Table
@@ -43,14 +43,6 @@ def write(stack: Standalone, root: str, footers: Sequence[Footer | tuple[CursorN
 def rows(table: Table, chosen: Options) -> pa.Table:
     parts = pickle.loads(pickle.dumps(table.plan(chosen)))
     return pa.Table.from_batches([batch for part in parts for batch in table.read(chosen, part)], schema=table.schema)
-
-
-def test_as_many_parts_as_the_work_deserves() -> None:
-    sizes = {f"{at:03x}": 100 for at in range(4096)}
-    assert len(plan_of(sizes, options())) == -(-409_600 // FOOTERS_PER_TASK)
-    assert len(plan_of(sizes, options(tasks="3"))) == 3
-    assert len(plan_of(dict.fromkeys(("000", "001"), 9), options(tasks="3"))) == 2
-    assert plan_of({}, options()) == [] and len(plan_of({"000": 1}, options())) == 1
 
 
 @pytest.mark.jvm
@@ -107,10 +99,9 @@ def test_one_named_cursor_is_one_part(stack: Standalone, root: str) -> None:
     write(stack, root, [footer_of(name) for name in names])
     given = {"zookeeper": stack.zookeeper, "root": root, "topic": names[7].topic}
     one = options(**given, subscription=names[7].subscription)
-    assert Cursors().plan(one) == [NamedPart()]
+    assert Cursors().plan(one) == [BucketsPart(BUCKETS)]
     assert rows(Cursors(), one)["cursor"].to_pylist() == [names[7].display]
     assert rows(Cursors(), options(**given, subscription="nobody")).num_rows == 0
-    assert isinstance(Cursors().plan(options(**given))[0], BucketsPart)
 
 
 def test_a_zookeeper_that_is_not_there_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,7 +240,7 @@ def test_what_no_broker_would_see_is_a_note() -> None:
 
 
 def test_tasks_have_some_seconds_of_work() -> None:
-    assert [tasks_for(n) for n in (0, 1, 200, 201, 1_000_000, 10**9)] == [1, 1, 1, 2, 5_000, 10_000] and tasks_for(5, 3) == 3
+    assert [tasks_for(n) for n in (0, 1, 200, 201, 1_000_000, 10**9)] == [1, 1, 1, 2, 4_096, 4_096] and tasks_for(5, 3) == 3
 
 
 async def test_each_cursor_once_and_a_bounded_number_at_once() -> None:

@@ -37,7 +37,7 @@ def test_a_root_is_the_same_with_a_slash_at_its_end() -> None:
         ({"mode": "fast"}, "permissive or failfast"),
         ({"deleted": "yes"}, "use true or false"),
         ({"tasks": "many"}, "must be a number"),
-        ({"tasks": "-1"}, "0 to 10,000"),
+        ({"tasks": "-1"}, "0 to 4,096"),
         ({"splitBytes": "0"}, "above 0"),
         ({"readRateMibS": "-1"}, "not be negative"),
         ({"tenant": "t", "topic": "persistent://t/n/x"}, "tenant and topic are given"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from cursorkeeper_pipeline.source.options import TASKS_MAX
-from cursorkeeper_pipeline.source.planning import bin_pack, grouped, task_count
+from cursorkeeper_pipeline.source.cursor_plan import tasks_for
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.planning import bin_pack, grouped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,18 +38,6 @@ def test_equal_input_gives_an_equal_plan(costs: list[int], bins: int) -> None:
     assert bin_pack(costs, bins) == bin_pack(list(costs), bins)
 
 
-def test_a_pareto_fleet_is_even_where_equal_numbers_are_not() -> None:
-    rng = np.random.default_rng(1)
-    atom, target = 8 << 20, 64 << 20
-    stored = np.minimum(rng.pareto(1.1, 100_000) * 20_000, 40 << 30).astype(np.int64)
-    costs = [atom] * int((stored // atom).sum()) + (stored % atom + 4096).tolist()  # what is larger than an atom is read in pieces
-    bins = task_count(0, sum(costs), target)
-    loads = [sum(costs[place] for place in places) for places in bin_pack(costs, bins)]
-    assert bins > 50 and max(loads) <= 1.2 * sum(loads) / bins
-    naive = [int(part.sum()) for part in np.array_split(stored, bins)]
-    assert max(naive) > 1.2 * sum(naive) / bins, "this fleet does not need packing"
-
-
 def test_a_hundred_thousand_are_planned_in_a_moment() -> None:
     costs = np.random.default_rng(2).integers(1, 1 << 30, 100_000).tolist()
     began = time.process_time()
@@ -56,16 +45,29 @@ def test_a_hundred_thousand_are_planned_in_a_moment() -> None:
     assert time.process_time() - began < 5.0
 
 
-@given(st.integers(0, 1 << 50), st.integers(1, 1 << 30))
-def test_numbers_of_tasks(work: int, per_task: int) -> None:
-    tasks = task_count(0, work, per_task)
-    assert 1 <= tasks <= TASKS_MAX and (tasks - 1) * per_task <= work and (tasks == TASKS_MAX or tasks * per_task >= work)
-    assert task_count(7, work, per_task) == 7
-
-
-def test_groups_of_buckets() -> None:
+def test_groups_hold_every_bucket_and_are_even() -> None:
     sizes = {f"{at:03x}": at % 5 for at in range(4096)}
     groups = grouped(sizes, 6)
-    assert sorted(name for group in groups for name in group) == sorted(name for name, size in sizes.items() if size)
+    assert sorted(name for group in groups for name in group) == sorted(sizes), "empty ones too: a cursor may come"
     assert len({sum(sizes[name] for name in group) for group in groups}) <= 2
-    assert grouped({}, 3) == [] == grouped({"000": 0}, 3) and grouped({"000": 5}, 3) == [("000",)]
+    empty = [sum(not sizes[name] for name in group) for group in groups]
+    assert max(empty) - min(empty) <= 2
+    assert [len(group) for group in grouped(dict.fromkeys(sizes, 0), 4)] == [1024] * 4
+
+
+def test_numbers_of_tasks() -> None:
+    def options(**given: str) -> Options:
+        return Options.parse({"zookeeper": "z:1", **given})
+
+    assert [tasks_for(n, 256, options()) for n in (0, 1, 5, 100, 4_000, 1_000_000, 10_000_000)] == [1, 1, 5, 8, 16, 3907, 4096]
+    assert [tasks_for(n, 25_000, options(), is_deep=False) for n in (0, 100, 100_000)] == [1, 1, 4]
+    assert tasks_for(1_000, 256, options(slots="32")) == 128 and tasks_for(9, 256, options(tasks="7")) == 7
+    assert tasks_for(1_000_000, 256, options(readRateMibS="10")) == 8, "without slots so few that the budget can be divided"
+    assert tasks_for(1_000_000, 256, options(readRateMibS="10", slots="32")) == 3907
+
+
+def test_a_budget_is_of_the_whole_job() -> None:
+    options = Options.parse({"zookeeper": "z:1", "readRateMibS": "12", "footerRateS": "600", "slots": "6"})
+    assert [(o.read_rate_mib_s, o.footer_rate_s) for o in map(options.of_tasks, (1, 3, 600))] == [(12, 600), (4, 200), (2, 100)]
+    unknown = Options.parse({"zookeeper": "z:1", "readRateMibS": "12"})
+    assert unknown.of_tasks(8).read_rate_mib_s == 1.5

@@ -77,8 +77,11 @@ def span_in(span: Span, part: SpansPart) -> bool:
     return any(one.holds(f"{span.domain}/{span.first}") for one in part.spans)
 
 
-async def test_an_empty_cluster_has_no_parts() -> None:
-    assert packed(*await spans_of(paths_of({})), 3) == []
+async def test_one_part_has_the_namespaces_that_nobody_knows_yet() -> None:
+    assert packed(*await spans_of(paths_of({})), 3) == [SpansPart((), frozenset())]
+    counts = {f"/managed-ledgers/t/{n}/persistent": 100 for n in "abc"}
+    parts = packed(*await spans_of(paths_of(counts)), 3)
+    assert [part.besides for part in parts] == [frozenset(counts), None, None]
 
 
 def test_backlog_counts_closed_ledgers_above_mark_delete() -> None:
@@ -106,7 +109,7 @@ async def told_of(world: PulsarWorld, topics: int, **given: str) -> dict[str, tu
     """Status and error of every cursor of one namespace."""
     options = Options.parse({"table": "pulsar_cursors", "zookeeper": "z:1", "gateway": "g:1", "waitS": "0.05", **given})
     spans = [Span(names.topic_path(a("topic")).rpartition("/")[0])]
-    found = [row async for row in pulsar._rows(MemorySystems(world), options, spans)]  # type: ignore[arg-type]
+    found = [row async for row in pulsar._rows(MemorySystems(world), options, SpansPart(tuple(spans)))]  # type: ignore[arg-type]
     assert len(found) == topics
     return {row["topic"]: (row["status"], row["error"]) for row in pulsar.batch_of(found).to_pylist()}
 
@@ -245,7 +248,7 @@ def test_what_is_told(spark: SparkSession, stack: Standalone, root: str) -> None
     stored, modified = told("forms-partition-0", "znode", "stored_bytes", "znode_modified")
     assert stored > 20 and modified.year > 2000
     assert {told("bad", s, "status", "mark_delete_entry", "form")[0] for s in ("garbage", "torn")} == {"DAMAGED"}
-    assert told("bad", "gone", "status", "ranges") == ("MISSING", 0) and f"ledger {gone}" in told("bad", "gone", "error")[0]
+    assert told("bad", "gone", "status", "ranges") == ("MISSING", None) and f"ledger {gone}" in told("bad", "gone", "error")[0]
 
     assert set(rows(options_of(stack, chroot, topic=a("forms")))) == {c for c in found if "/forms-" in c}
     assert len(rows(options_of(stack, chroot, topic=a("forms"), subscription="znode"))) == 1

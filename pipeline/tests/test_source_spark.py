@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,11 +19,13 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.source.fleet import cursor_key
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.functions import broadcast, count
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.testing import assertSchemaEqual
 
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
+from pipeline.tests.real_cursors import fleet as real_fleet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,3 +113,135 @@ def test_damage_ends_a_strict_job_and_names_the_cursor(spark: SparkSession, flee
         load(spark, fleet, mode="failfast").count()
     problem = problem_of(told.value)
     assert problem.message == f"{DAMAGED}: footer: not JSON" and "cursorkeeper inspect" in problem.remedy
+
+
+# ---- what lives longer than a query
+
+
+def test_a_view_shows_what_came_and_what_broke_since(spark: SparkSession, stack: Standalone, root: str) -> None:
+    """Spark plans a view once. The plan names no cursor, so the view is what the fleet is, each time."""
+    names = [CursorName(f"persistent://t/n/{topic}", "s") for topic in ("one", "two", "late")]
+    source = {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": root}
+    tables = ("checks", "cursors", "hole_stats", "deltas")
+
+    async def first() -> None:
+        async with real_fleet(stack, root) as made:
+            for name in names[:2]:
+                await made.closed(name)
+
+    async def later() -> None:
+        async with real_fleet(stack, root) as made:
+            await made.closed(names[2])
+            await made.flip(names[0], 1)
+
+    asyncio.run(first())
+    for table in tables:
+        given = ", ".join(f"{key} '{value}'" for key, value in {**source, "table": table, "tasks": "3"}.items())
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW view_{table} USING cursorkeeper OPTIONS ({given})")
+    try:
+        keys = {table: [row[0] for row in spark.sql(f"SELECT DISTINCT cursor_key FROM view_{table}").collect()] for table in tables}
+        assert all(set(found) == {cursor_key(name) for name in names[:2]} for found in keys.values()), keys
+        assert spark.sql("SELECT * FROM view_checks WHERE kind <> 'checked'").collect() == []
+        asyncio.run(later())
+        keys = {table: [row[0] for row in spark.sql(f"SELECT DISTINCT cursor_key FROM view_{table}").collect()] for table in tables}
+        assert all(set(found) == {cursor_key(name) for name in names} for found in keys.values()), keys
+        (damage,) = spark.sql("SELECT * FROM view_checks WHERE kind <> 'checked'").collect()
+        assert (damage["cursor"], damage["kind"]) == (names[0].display, "record_damaged")
+        states = {row["cursor_key"]: row["status"] for row in spark.sql("SELECT * FROM view_hole_stats").collect()}
+        assert states == dict(zip(map(cursor_key, names), ("DAMAGED", "OK", "OK"), strict=True))
+    finally:
+        for table in tables:
+            spark.catalog.dropTempView(f"view_{table}")
+
+
+# ---- filters and columns
+
+
+@contextmanager
+def pushdown(spark: SparkSession, *, is_on: bool = True) -> Iterator[None]:
+    """Spark's setting, which is off by default."""
+    key = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(key)
+    spark.conf.set(key, str(is_on).lower())
+    try:
+        yield
+    finally:
+        spark.conf.set(key, before)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_filters_reach_the_source(spark: SparkSession, fleet: dict[str, str], is_on: bool) -> None:
+    """The damaged footer ends a strict job that reads it: one that is not asked for is not read."""
+    with pushdown(spark, is_on=is_on):
+        cursors = load(spark, fleet, mode="failfast", pushFilters="true")
+        wanted = [name_of(3), name_of(4)]
+        for asked in (
+            cursors.where(F.col("cursor_key").isin([cursor_key(name) for name in wanted])),
+            cursors.where(F.col("topic").isin([name.topic for name in wanted]) & F.col("subscription").startswith("s")),
+        ):
+            if is_on:
+                assert {row["cursor"] for row in asked.collect()} == {name.display for name in wanted}
+            else:
+                with pytest.raises(PySparkException, match="not JSON"):
+                    asked.collect()
+        of_keys = load(spark, fleet, mode="failfast", keys=",".join(str(cursor_key(name)) for name in wanted))
+        assert {row["cursor"] for row in of_keys.collect()} == {name.display for name in wanted}, "as an option they always do"
+        many = load(spark, fleet)  # Spark gives every query of one load() what the last filter has planned
+        of_1, of_2 = (many.where(F.col("tenant") == tenant) for tenant in ("t1", "t2"))
+        counted = [sum(at % 3 == tenant for at in range(MANY + 1)) for tenant in (1, 2)]
+        assert [of_1.count(), of_2.count(), of_1.union(of_2).count(), many.count()] == [*counted, sum(counted), MANY + 1]
+
+
+def test_a_schema_of_ones_own(spark: SparkSession, fleet: dict[str, str]) -> None:
+    def read(schema: str, **given: str) -> DataFrame:
+        return spark.read.format("cursorkeeper").options(**fleet, **given).schema(schema).load()
+
+    pruned = read("epoch bigint, cursor string").where("epoch = 3")
+    assert pruned.columns == ["epoch", "cursor"] and pruned.count() == MANY
+    for schema, said in (
+        ("cursr string", "cursors has no column cursr. What to do: did you mean cursor?"),
+        ("epoch string", "epoch is string there and bigint in cursors. What to do: write epoch bigint"),
+    ):
+        with pytest.raises(PySparkException) as told:
+            read(schema).collect()
+        assert said in str(told.value)
+
+
+def test_rows_of_states_have_names_for_those_who_ask(spark: SparkSession, stack: Standalone, root: str) -> None:
+    """So that a filter on a tenant keeps the rest of the fleet from being read."""
+    names = [CursorName(f"persistent://{tenant}/n/topic", "s") for tenant in ("a", "b")]
+
+    async def make() -> None:
+        async with real_fleet(stack, root) as made:
+            for name in names:
+                await made.closed(name)
+            await made.flip(names[1], 1)
+
+    asyncio.run(make())
+    source = {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": root, "mode": "failfast"}
+    for table in ("holes", "hole_stats"):
+        reader = spark.read.format("cursorkeeper").options(**source, table=table, pushFilters="true")
+        with pushdown(spark):
+            found = reader.schema("cursor_key bigint, tenant string").load().where("tenant = 'a'").distinct().collect()
+        assert [tuple(row) for row in found] == [(cursor_key(names[0]), "a")]
+
+
+# ---- what is no way to read it
+
+
+def test_a_stream_is_refused_with_a_sentence(spark: SparkSession, fleet: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(PySparkException) as told:
+        stream = spark.readStream.format("cursorkeeper").options(**fleet).load()
+        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start().processAllAvailable()
+    assert "readStream: this source is read with spark.read" in str(told.value)
+    with pytest.raises(PySparkException, match="write: this source is read with spark"):
+        spark.range(1).write.format("cursorkeeper").options(**fleet).mode("append").save()
+
+
+def test_a_table_of_the_catalog_names_the_way_that_works(spark: SparkSession, fleet: dict[str, str]) -> None:
+    given = ", ".join(f"{key} '{value}'" for key, value in fleet.items())
+    with pytest.raises(PySparkException) as told:
+        spark.sql(f"CREATE TABLE fleet_table USING cursorkeeper OPTIONS ({given})")
+        spark.sql("SELECT count(*) FROM fleet_table").collect()
+    print("CREATE TABLE SAYS", told.value)
+    assert "CREATE TEMPORARY VIEW" in str(told.value)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
@@ -20,19 +18,20 @@ from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
+from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.errors import GatewayRetry, Outcome
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_pipeline.decode.columns import Batches
-from cursorkeeper_pipeline.source import state_plan, states
+from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.fleet import BUCKETS, cursor_key
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.pacing import BURST_S
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
 from cursorkeeper_pipeline.source.side_by_side import telling
-from cursorkeeper_pipeline.source.state_plan import Item, StatesPart
-from cursorkeeper_pipeline.source.state_reader import StateReader
+from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
+from cursorkeeper_pipeline.source.state_reader import Budget, StateReader
 
 from daemon.tests.cli.conftest import EAGER, NO_INLINE, CliWorld
 from daemon.tests.support.world import NAME, Source, acks, partial, ranges, small
@@ -54,28 +53,18 @@ class MemorySystems:
         return (await self._world.ports()).ledgers
 
 
-async def planned(world: CliWorld, options: Options) -> list[StatesPart]:
-    """As `plan` does, with a loop of our own."""
-    found = await footers(world, options)
-    large = [one for one in found if state_plan.is_large(one, options)]
-    items = [item for one in found if one not in large and (item := state_plan.item_of(one, options.table)) is not None]
-    items += [item async for item in states._cut(MemorySystems(world), options, list(items), large)]  # type: ignore[arg-type]
-    return state_plan.plan(items, options)
-
-
 async def footers(world: CliWorld, options: Options) -> list[Found]:
     return [one async for batch in footers_in((await world.ports()).zookeeper, options) for one in batch]
 
 
-async def rows(world: CliWorld, table: str, parts: Sequence[StatesPart] | None = None, **given: str) -> list[dict[str, Any]]:
+async def rows(world: CliWorld, table: str, **given: str) -> list[dict[str, Any]]:
     """Every row, as Spark would get them."""
     options = Options.parse({**GIVEN, "table": table, **given})
     kind, got = TABLES[table], []
-    for part in await planned(world, options) if parts is None else parts:
-        batches = Batches(kind.schema)
-        async for columns in states._read(MemorySystems(world), options, pickle.loads(pickle.dumps(part)), kind.rows):  # type: ignore[arg-type]
-            got += list(batches.add(columns))
-        got += list(batches.rest())
+    batches = Batches(kind.schema)
+    async for found in states._read(MemorySystems(world), options, BUCKETS, kind.rows):  # type: ignore[arg-type]
+        got += list(batches.add(found.columns))
+    got += list(batches.rest())
     assert all(batch.schema == kind.schema for batch in got)
     return pa.Table.from_batches(got, kind.schema).to_pylist()
 
@@ -164,7 +153,9 @@ OTHER = CursorName("persistent://t/ns/other", "sub")
 async def broken(world: CliWorld, status: str, said: str, error: type[Exception] = DamageError) -> None:
     """Permissive: a row of `hole_stats` and no other, and nobody else is touched. Failfast: an error with the cursor and a remedy."""
     row = await stats(world)
-    assert row["status"] == status and said in row["error"] and row["hole_entries"] == row["span_entries"] == 0
+    assert (
+        row["status"] == status and said in row["error"] and {row["hole_entries"], row["span_entries"], row["mark_delete_ledger"]} == {None}
+    )
     assert {key for key, _, _ in await un_acked(world)} == {cursor_key(OTHER)} and not await rows(world, "batch_partials")
     assert (await stats(world, OTHER))["status"] == "OK"
     for table in TABLES:
@@ -226,13 +217,18 @@ async def test_a_footer_that_moved_on_is_read_again(world: CliWorld) -> None:
     assert outcome.footer_version > before.stat.version and list(outcome.state.ledgers[7].holes) == [0, 4]
 
 
-async def test_a_cursor_that_is_deleted_after_the_plan_is_no_row(world: CliWorld) -> None:
-    await world.closed(OTHER, l7=((1, 3),))
+async def test_a_cursor_that_is_deleted_when_its_turn_comes_is_no_row(world: CliWorld) -> None:
     await world.closed(l7=((1, 3),))
-    parts = await planned(world, Options.parse({**GIVEN, "table": "holes"}))
+    (found,) = await footers(world, Options.parse({**GIVEN, "table": "holes"}))
     session = (await world.ports()).zookeeper
     await session.delete(NAME.path(), (await session.get(NAME.path())).version)
-    assert [row["cursor_key"] for row in await rows(world, "hole_stats", parts)] == [cursor_key(OTHER)]
+    world.bookkeeper.lose_ledger(found.footer.chain[0].ledger)  # type: ignore[union-attr]
+    assert [one async for one in states.pieces(await reader_of(world), Budget(1), found, [WHOLE], 1)] == []
+
+
+async def reader_of(world: CliWorld, **given: str) -> StateReader:
+    systems, options = MemorySystems(world), Options.parse({**GIVEN, "table": "holes", **given})
+    return StateReader(Reader(await systems.zookeeper(), options), await systems.ledgers(), options)
 
 
 class LostEnsembles:
@@ -275,43 +271,33 @@ async def test_a_large_cursor_whose_bookies_are_gone_is_not_split_and_a_row(worl
     assert isinstance(base, SnapshotBase)
     await lose(world, monkeypatch, {base.ledger})
     row = await stats(world, **CUT)
-    assert (row["status"], row["parts"]) == ("AWAY", 1) and (await stats(world, OTHER, **CUT))["status"] == "OK"
+    assert (row["status"], row["hole_entries"]) == ("AWAY", None) and (await stats(world, OTHER, **CUT))["status"] == "OK"
     with pytest.raises(CommandError, match=r"persistent://t/ns/topic\|sub: .*BOOKIE_UNREACHABLE"):
         await rows(world, "holes", mode="failfast", **CUT)
 
 
 async def test_a_system_that_is_away_ends_the_task(world: CliWorld) -> None:
     """One cursor too many for lost ledgers, one after another; cursors that are in no ledger prove nothing."""
-    await world.closed(l7=((1, 3),))
-    (item,) = (await planned(world, Options.parse({**GIVEN, "table": "holes"})))[0].items
+    for at in range(AWAY_IN_A_ROW_MAX):
+        await world.closed(CursorName(f"persistent://t/ns/stored-{at}", "s"), l7=((1, 3),))
     world.limits = Limits()
-    await world.closed(OTHER, l7=((1, 3),))
-    (inline,) = (await planned(world, Options.parse({**GIVEN, "table": "holes", "topic": OTHER.topic})))[0].items
+    for at in range(AWAY_IN_A_ROW_MAX):
+        await world.closed(CursorName(f"persistent://t/ns/inline-{at}", "s"), l7=((1, 3),))
     world.bookkeeper.bookies_up = 0
-    some = [item, inline] * AWAY_IN_A_ROW_MAX
-    found = await rows(world, "hole_stats", [StatesPart(tuple(some))])
+    found = await rows(world, "hole_stats")
     assert Counter(row["status"] for row in found) == {"AWAY": AWAY_IN_A_ROW_MAX, "OK": AWAY_IN_A_ROW_MAX}
+    world.bookkeeper.bookies_up = 3
+    world.limits = NO_INLINE
+    await world.closed(l7=((1, 3),))
+    world.bookkeeper.bookies_up = 0
     with pytest.raises(CommandError, match="BookKeeper") as told, telling():
-        await rows(world, "hole_stats", [StatesPart((*some, item))])
+        await rows(world, "hole_stats")
     assert told.value.problem.exit_code == AWAY and told.value.problem.remedy
 
 
-async def test_a_read_rate_is_kept(world: CliWorld) -> None:
-    source = await world.source()
-    for at in range(40):
-        source.ack(acks(7, *random.Random(at).sample(range(1_000_000), 2_000)))
-        await source.durable()
-    await world.close(source)
-    stored = (await stats(world))["stored_bytes"]
-    rate = stored / (1 << 20) / 0.75
-    began = time.monotonic()
-    await stats(world, readRateMibS=str(rate))
-    assert time.monotonic() - began >= 0.75 - BURST_S - 0.05
-
-
-async def test_a_plan_keeps_the_read_rate_too(world: CliWorld) -> None:
+async def test_a_budget_for_reading_is_kept(world: CliWorld) -> None:
+    """Also by the looks at where a large cursor may be cut, and of footers; from the first byte on, so that short tasks keep it too."""
     await large(world)
-    chosen = Options.parse({**GIVEN, "table": "holes", **CUT})
     counted, ledgers = 0, await MemorySystems(world).ledgers()
     read = type(ledgers).read
 
@@ -323,11 +309,14 @@ async def test_a_plan_keeps_the_read_rate_too(world: CliWorld) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(ledgers), "read", counting)
-        await planned(world, chosen)
-    assert counted
+        await rows(world, "hole_stats", **CUT)
+    assert counted > (await stats(world))["stored_bytes"], "deltas are read once for each piece"
     began = time.monotonic()
-    await planned(world, replace(chosen, read_rate_mib_s=counted / (1 << 20) / 0.75))
-    assert time.monotonic() - began >= 0.75 - BURST_S - 0.05
+    await rows(world, "hole_stats", readRateMibS=str(counted / (1 << 20) / 0.5), **CUT)
+    assert time.monotonic() - began >= 0.49
+    began = time.monotonic()
+    await rows(world, "hole_stats", footerRateS="2")
+    assert time.monotonic() - began >= 0.49
 
 
 # ---- a cursor in pieces
@@ -361,137 +350,116 @@ async def no_snapshot(source: Source) -> None:
             await asyncio.sleep(0.01)
 
 
-def merged(found: list[dict[str, Any]]) -> list[tuple[int, ...]]:
-    """Ranges in order; those that a cut made two are one again."""
-    out: list[tuple[int, ...]] = []
-    for key, ledger, first, last in sorted(tuple(row.values()) for row in found):
-        if out and out[-1][:2] == (key, ledger) and out[-1][3] + 1 == first:
-            out[-1] = (*out[-1][:3], last)
-        else:
-            out.append((key, ledger, first, last))
-    return out
+async def windows_of(world: CliWorld, **cut: str) -> tuple[Found, list[StateWindow]]:
+    """Where the cursor is cut now."""
+    options = Options.parse({**GIVEN, "table": "holes", **CUT, **cut})
+    (found,) = await footers(world, options)
+    assert isinstance(found.footer, Footer)
+    splitter = Splitter(await MemorySystems(world).ledgers(), Patience(0.3))
+    return found, await splitter.windows(NAME, found.footer, pieces_wanted(found.footer, options))
 
 
-async def items_of(world: CliWorld, cut: Mapping[str, str] = CUT) -> list[Item]:
-    """By the number of the piece."""
-    items = [item for part in await planned(world, Options.parse({**GIVEN, "table": "holes", **cut})) for item in part.items]
-    return sorted(items, key=lambda item: item.piece.part_no if item.piece else 0)
+async def run_rows(world: CliWorld, **cut: str) -> list[tuple[Any, ...]]:
+    """Of `holes`, in order."""
+    return sorted(tuple(row.values()) for row in await rows(world, "holes", **cut))
 
 
 @pytest.mark.parametrize("split", ["600", "30000"], ids=["inside segments", "between segments"])
 @pytest.mark.parametrize("close", [True, False])
-async def test_pieces_together_are_the_whole(world: CliWorld, close: bool, split: str) -> None:
+async def test_a_cursor_in_pieces_is_the_same_as_the_whole(world: CliWorld, close: bool, split: str) -> None:
+    """One row, every number of it, every run."""
     await large(world, close=close)
-    whole = await stats(world)
     cut = {"splitBytes": split}
-    items = await items_of(world, cut)
-    readers = Counter(entry for item in items if item.piece is not None for entry in item.piece.window.segments)
-    assert any(1 < readers[entry] < len(items) for entry in readers) == (split == "600"), "beside the leading ones, which all of them read"
-    pieces = sorted(await rows(world, "hole_stats", **cut), key=lambda row: row["part_no"])
-    assert len(pieces) == pieces[0]["parts"] >= 4 and [row["part_no"] for row in pieces] == list(range(len(pieces)))
-    for column in ("hole_entries", "span_entries", "acked_entries", "data_ledgers", "partial_batches"):
-        assert sum(row[column] for row in pieces) == whole[column], column
-    assert whole["hole_entries"] > 100_000 and whole["partial_batches"] > 10
-    assert {row["status"] for row in pieces} == {whole["status"]} and max(row["longest_run"] for row in pieces) <= whole["longest_run"]
-    assert merged(await rows(world, "holes", **cut)) == merged(await rows(world, "holes"))
+    _, windows = await windows_of(world, **cut)
+    readers = Counter(entry for window in windows for entry in window.segments)
+    assert len(windows) >= 4
+    assert any(1 < readers[entry] < len(windows) for entry in readers) == (split == "600"), "beside the leading ones"
+    whole, pieces = await stats(world), await stats(world, **cut)
+    differ = {key for key in whole if whole[key] != pieces[key]}
+    assert differ <= {"read_at", "stored_bytes"}, {key: (whole[key], pieces[key]) for key in differ}
+    assert whole["hole_entries"] > 100_000 and whole["partial_batches"] > 10 and whole["longest_run"] > 1_000
+    assert await run_rows(world, **cut) == await run_rows(world)
     assert sorted(map(str, await rows(world, "batch_partials", **cut))) == sorted(map(str, await rows(world, "batch_partials")))
-    if close:
-        assert max(row["stored_bytes"] for row in pieces) < 0.6 * whole["stored_bytes"], "a piece reads its own segments"
 
 
 async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world: CliWorld) -> None:
-    source = await large(world)
-    items = await items_of(world)
+    """The task has looked; then an owner acks on, writes another snapshot and leaves the ledgers that the task would read."""
+    await large(world)
+    found, windows = await windows_of(world)
     source = await world.source()
     source.ack(ranges(7, (0, 300_000)))
     await source.durable()
     await no_snapshot(source)
     await world.close(source)
-    now = await items_of(world)
-    assert now[0].piece is not None and items[0].piece is not None
-    assert now[0].piece.window.snapshot != items[0].piece.window.snapshot, "another snapshot"
-    assert merged(await rows(world, "holes", [StatesPart((item,)) for item in items])) == merged(await rows(world, "holes"))
+    _, now = await windows_of(world)
+    assert now[0].snapshot != windows[0].snapshot, "another snapshot"
+    assert isinstance(found.footer, Footer)
+    footer = await world.footer()
+    assert isinstance(footer.base, SnapshotBase)
+    for ledger in found.footer.named_ledgers() - {footer.base.ledger, *(one.ledger for one in footer.chain)}:
+        world.bookkeeper.ledgers.pop(ledger, None)
+    made = states.Holes.rows(NAME)
+    columns = [c async for o in states.pieces(await reader_of(world), Budget(1), found, windows, 1) for c in made.add(o)]
+    columns += list(made.rest())
+    assert sorted(row for some in columns for row in zip(*(one.tolist() for one in some), strict=True)) == await run_rows(world)
 
 
-async def test_a_reset_between_two_pieces_is_told(world: CliWorld) -> None:
+@pytest.mark.parametrize("end", ["reset", "deleted"])
+async def test_a_cursor_that_ends_between_two_pieces_is_missing(world: CliWorld, end: str) -> None:
     await large(world)
-    first, *later = [StatesPart((item,)) for item in await items_of(world)]
-    assert [row["status"] for row in await rows(world, "hole_stats", [first])] == ["OK"]
-    source = await world.source()
-    source.send(ev.Reset(source.attach, 1, source.machine.generation, Position(7, -1)))
-    await source.told.until(lambda: bool(source.told.resets))
-    await world.close(source)
-    found = await rows(world, "hole_stats", later)
-    assert {(row["status"], row["error"]) for row in found} == {("MISSING", "was reset while it was read")} and len(found) == len(later)
-    assert await rows(world, "holes", later) == []
-    with pytest.raises(CommandError, match="was reset while it was read"):
-        await rows(world, "holes", later, mode="failfast")
-
-
-async def test_a_deletion_between_two_pieces_is_told(world: CliWorld) -> None:
-    await large(world)
-    parts = [StatesPart((item,)) for item in await items_of(world)]
-    session = (await world.ports()).zookeeper
-    await session.delete(NAME.path(), (await session.get(NAME.path())).version)
-    assert {(row["status"], row["error"]) for row in await rows(world, "hole_stats", parts)} == {
-        ("MISSING", "was deleted while it was read")
-    }
+    found, windows = await windows_of(world)
+    outcomes = states.pieces(await reader_of(world), Budget(1), found, windows, 1)
+    made = states.HoleStats.rows(NAME)
+    list(made.add(await anext(outcomes)))
+    if end == "reset":
+        source = await world.source()
+        source.send(ev.Reset(source.attach, 1, source.machine.generation, Position(7, -1)))
+        await source.told.until(lambda: bool(source.told.resets))
+        await world.close(source)
+    else:
+        session = (await world.ports()).zookeeper
+        await session.delete(NAME.path(), (await session.get(NAME.path())).version)
+        assert isinstance(found.footer, Footer)
+        for ledger in found.footer.named_ledgers():
+            world.bookkeeper.lose_ledger(ledger)
+    (outcome,) = [one async for one in outcomes]
+    assert (outcome.status, outcome.error) == ("MISSING", f"was {end} while it was read")
+    list(made.add(outcome))
+    ((*columns,),) = made.rest()
+    row = {field.name: column[0].as_py() for field, column in zip(states.HoleStats.schema, columns, strict=True)}
+    assert row["status"] == "MISSING" and row["hole_entries"] is None, "a part is no number"
 
 
 async def test_a_damaged_segment_sends_its_own_pieces_to_the_older_snapshot(world: CliWorld) -> None:
     await large(world)
-    before = merged(await rows(world, "holes"))
+    before = await run_rows(world)
     base = (await world.footer()).base
     assert isinstance(base, SnapshotBase)
-    items = await items_of(world)
-    assert items[-1].piece is not None
-    damaged = max(items[-1].piece.window.segments)
+    found, windows = await windows_of(world)
+    damaged = max(windows[-1].segments)
     world.bookkeeper.damage(base.ledger, damaged, Damage.FLIP)
-    assert merged(await rows(world, "holes", [StatesPart((item,)) for item in items])) == before
-    found = sorted(await rows(world, "hole_stats", [StatesPart((item,)) for item in items]), key=lambda row: row["part_no"])
-    readers = [item.piece is not None and damaged in item.piece.window.segments for item in items]
-    assert [bool(row["error"]) for row in found] == readers and 0 < sum(readers) < len(found) / 2
+    assert await run_rows(world, **CUT) == before and "is damaged" in (await stats(world, **CUT))["error"]
+    errors = [one.error async for one in states.pieces(await reader_of(world), Budget(1), found, windows, 1)]
+    readers = [damaged in window.segments for window in windows]
+    assert [bool(error) for error in errors] == readers and 0 < sum(readers) < len(windows) / 2
 
 
 async def test_a_snapshot_whose_end_is_damaged_is_cut_at_the_one_before_it(world: CliWorld) -> None:
     await large(world)
-    before = merged(await rows(world, "holes"))
+    before = await run_rows(world)
     footer = await world.footer()
-    assert isinstance(footer.base, SnapshotBase) and footer.previous is not None
+    assert isinstance(footer.base, SnapshotBase) and isinstance(footer.previous.base, SnapshotBase)  # type: ignore[union-attr]
     world.bookkeeper.damage(footer.base.ledger, footer.base.last_entry, Damage.FLIP)
-    assert merged(await rows(world, "holes", **CUT)) == before
-    assert {item.piece.window.snapshot[0] for item in await items_of(world) if item.piece} == {footer.previous.base.ledger}
+    assert await run_rows(world, **CUT) == before
+    _, windows = await windows_of(world)
+    assert {window.snapshot[0] for window in windows if window.snapshot} == {footer.previous.base.ledger}  # type: ignore[union-attr]
 
 
-# ---- the plan
+# ---- what is asked for
 
 
-async def test_a_selection_is_planned_and_tombstones_are_not(world: CliWorld) -> None:
+async def test_a_selection_is_read_and_tombstones_are_not(world: CliWorld) -> None:
     await world.closed(OTHER, l7=((1, 3),))
     await world.closed(l7=((1, 3),))
     assert [row["cursor_key"] for row in await rows(world, "hole_stats", topic=OTHER.topic)] == [cursor_key(OTHER)]
     assert await rows(world, "holes", tenant="nobody") == []
-
-
-def test_a_pareto_fleet_is_packed_evenly() -> None:
-    """Mean 120 kB, the largest some hundred times as much: cut, then packed."""
-    rng, options = random.Random(7), Options.parse({**GIVEN, "table": "holes"})
-    items: list[Item] = []
-    for at in range(20_000):
-        bytes_ = int(20_000 * rng.paretovariate(1.1))
-        pieces = -(-bytes_ // options.split_bytes)
-        items += [Item(f"t{at}", "s", bytes_ // pieces, bytes_ // pieces, rng.randrange(1 << 40)) for _ in range(pieces)]
-    parts = [part.items for part in state_plan.plan(items, options)]
-    loads = [sum(i.cost_bytes for i in part) for part in parts]
-    assert sorted(i.topic for part in parts for i in part) == sorted(i.topic for i in items)
-    assert len(parts) > 10 and max(loads) <= 1.2 * sum(loads) / len(loads)
-    assert all([i.ledger for i in part] == sorted(i.ledger for i in part) for part in parts)
-
-
-def test_small_fleets_are_small_plans() -> None:
-    options = Options.parse({**GIVEN, "table": "holes"})
-    item = Item("t", "s", 100, 100, 1)
-    assert state_plan.plan([], options) == [] and len(state_plan.plan([item], options)) == 1
-    assert len(state_plan.plan([item] * 100, options)) == state_plan.TASKS_MIN
-    assert len(state_plan.plan([item] * 100, Options.parse({**GIVEN, "table": "holes", "tasks": "7"}))) == 7
-    assert len(state_plan.plan([Item("t", "s", 64 << 20, 0, 1)] * 10, options)) == 10

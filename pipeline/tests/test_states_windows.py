@@ -12,8 +12,8 @@ from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial, PartialKey, Segment, Slice
 from cursorkeeper.core.window import WHOLE, Span, StateWindow
-from cursorkeeper_pipeline.decode.extents import extents
-from cursorkeeper_pipeline.decode.holes import counts, hole_columns
+from cursorkeeper_pipeline.decode.extents import carried, extents
+from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import living_partials
 from pyroaring import BitMap
 
@@ -74,19 +74,10 @@ class Story:
         return {Position(s.slices[0].ledger, s.slices[0].first): at for at, s in enumerate(self.segments) if s.slices}
 
 
-def merged(rows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Runs that a boundary cut in two are one again."""
-    out: list[tuple[int, int, int]] = []
-    for ledger, first, last in sorted(rows):
-        if out and out[-1][0] == ledger and out[-1][2] + 1 == first:
-            out[-1] = (ledger, out[-1][1], last)
-        else:
-            out.append((ledger, first, last))
-    return out
-
-
-def holes(state: AckState, window: StateWindow = WHOLE) -> list[tuple[int, int, int]]:
-    return [row for c in hole_columns(1, extents(state, window)) for row in zip(*(x.tolist() for x in c[1:]), strict=True)]
+def holes(pieces: Iterable[tuple[AckState, StateWindow]]) -> list[tuple[int, int, int]]:
+    made = HoleRuns(1)
+    columns = [c for state, window in pieces for c in made.add(extents(state, window))]
+    return [row for c in [*columns, *made.rest()] for row in zip(*(x.tolist() for x in c[1:]), strict=True)]
 
 
 def between(boundaries: Sequence[Position]) -> list[tuple[Position, Position | None]]:
@@ -94,16 +85,16 @@ def between(boundaries: Sequence[Position]) -> list[tuple[Position, Position | N
 
 
 def check(story: Story, windows: Sequence[StateWindow]) -> None:
-    whole = story.read()
+    """Every row and every number is that of the whole: runs that boundaries cut, too."""
+    whole, reached, joined = story.read(), FIRST, Counts()
     states = [story.read(window) for window in windows]
-    assert merged(row for s, w in zip(states, windows, strict=True) for row in holes(s, w)) == holes(whole)
+    pieces = list(zip(states, windows, strict=True))
+    for state, window in pieces:
+        reached = carried(state, reached)
+        joined = joined.joined(counts(extents(state, window), cut=window.first))
+    assert reached == whole.mark_delete and joined == counts(extents(whole))
+    assert holes(pieces) == holes([(whole, WHOLE)])
     assert [x for s in states for x in living_partials(s)] == list(living_partials(whole))
-    of_parts = [counts(extents(s, w), cut=w.first) for s, w in zip(states, windows, strict=True)]
-    wanted = counts(extents(whole))
-    assert sum(c.hole_entries for c in of_parts) == wanted.hole_entries
-    if all(s.mark_delete == whole.mark_delete for s in states):
-        assert sum(c.span_entries for c in of_parts) == wanted.span_entries
-        assert sum(c.data_ledgers for c in of_parts) == wanted.data_ledgers
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -151,7 +142,7 @@ def test_what_lies_behind_the_end_says_that_all_before_it_is_described(entry: in
     else:
         window.join_segment(state, Segment(slices=(Slice(7, entry, entry + 9, True, BitMap()),)))
     last = {"ack": 3, "partial": 4, "slice": 3}[kind] if entry == 4 else 4
-    assert holes(state, window) == [(7, 2, last)] and {ledger for ledger, _, _ in living_partials_of(state)} == set()
+    assert holes([(state, window)]) == [(7, 2, last)] and {ledger for ledger, _, _ in living_partials_of(state)} == set()
 
 
 def living_partials_of(state: AckState) -> list[tuple[int, int, int]]:

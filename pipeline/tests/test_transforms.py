@@ -34,8 +34,9 @@ _ZERO = {"int64": 0, "int32": 0, "string": "", "bool": False, "double": 0.0, "bi
 
 
 def row(key: int, **given: Any) -> dict[str, Any]:
-    """A row of `cursors`; what is not given is empty."""
-    made = {f.name: None if f.nullable else _ZERO.get(str(f.type), NOW) for f in schemas.CURSORS}
+    """A row of `cursors`; what is not given is empty, or null where the footer cannot be read."""
+    is_read = given.get("status", "OK") in ("OK", "AT_LEAST")
+    made = {f.name: None if f.name == "error" or f.nullable > is_read else _ZERO.get(str(f.type), NOW) for f in schemas.CURSORS}
     known = {"cursor_key": key, "cursor": f"c{key}", "tenant": "t", "state": "open", "base": "empty", "format": "native", "status": "OK"}
     assert not set(given) - set(made)
     return {**made, **known, **given}

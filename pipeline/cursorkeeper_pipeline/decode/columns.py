@@ -63,6 +63,11 @@ class Batches:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
+def same_text(value: str, rows: int) -> pa.Array:
+    """A column of one text."""
+    return pa.repeat(pa.scalar(value, pa.string()), rows)
+
+
 def same(value: int, rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """A column of one value."""
     return np.full(rows, value, np.int64)

@@ -1,7 +1,8 @@
 """What a state says of each data ledger above mark-delete: the span that is described, and the holes in it, as a bitmap and as runs.
 
 Owns the rule which entries count: those above mark-delete and below the ledger's high water, in ledgers that the topic has not trimmed,
-and inside the window if there is one. Invariants: nothing here is per entry or per run in Python; a state is never changed.
+and inside the window if there is one. Invariants: nothing here is per entry or per run in Python; only `carried` changes
+a state.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from cursorkeeper.core import bitmaps
+from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import Delta
 from cursorkeeper.core.window import EVERY, WHOLE, StateWindow
 from numpy.typing import NDArray
 from pyroaring import BitMap
@@ -48,6 +51,14 @@ def extents(state: AckState, window: StateWindow = WHOLE) -> Iterator[Extent]:
         end = max(first, min(acks.high_water, span.last + 1))
         holes = acks.holes if span == EVERY else bitmaps.between(acks.holes, first, end - 1) if end > first else BitMap()
         yield Extent(ledger, first, end, holes)
+
+
+def carried(state: AckState, reached: Position) -> Position:
+    """Gives a later piece of a cursor the mark-delete that the pieces before it have reached, and says how far it is with this one: by
+    itself a piece does not know that what lies before it is acked."""
+    state.join_delta(Delta(mark_delete=reached))
+    state.settle()
+    return state.mark_delete
 
 
 def runs_of(entries: BitMap) -> Runs:

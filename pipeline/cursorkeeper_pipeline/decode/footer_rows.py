@@ -1,7 +1,7 @@
 """Footers as rows of `cursors` and `segments`: exact schemas, no Spark, no I/O.
 
 Owns what each column is. Invariants: a row says what its footer says, nothing is guessed; a footer that cannot be read is one row, with
-`status`, `error` and the znode's facts, and no ledger (-1) where `segments` would name one; no text can make a batch fail.
+`status`, `error` and the znode's facts, and null for all that it would say; no text can make a batch fail.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from cursorkeeper_clients.zookeeper.values import Stat
 
 from cursorkeeper_pipeline.schemas import DAMAGED, OK, TOO_NEW
 
-NOWHERE: Final = -1
-"""The ledger, entry and number of a segment that nobody knows."""
 _INT32_MAX: Final = (1 << 31) - 1
-_UNREAD: Final = ("", 0, 0, "", "")
-_UNREAD_STATE: Final = (0, 0, "", 0, 0, 0, False, 0, 0, 0, 0, 0, 0, False)
+_UNREAD: Final = (None,) * 5
+_UNREAD_STATE: Final = (None,) * 14
 Row = tuple[Any, ...]
 
 
@@ -94,7 +92,7 @@ def _cursor_row(name: CursorName, footer: Footer | DamageError, stat: Stat, read
 def _segment_rows(read: Read) -> Iterator[Row]:
     key, version, footer = read.name.record_hash, read.stat.version, read.footer
     if isinstance(footer, DamageError):
-        yield key, NOWHERE, "", NOWHERE, NOWHERE, None, 0, version, status_of(footer), str(footer)
+        yield key, *(None,) * 6, version, status_of(footer), str(footer)
         return
     parts = [*_parts(footer.base, footer.chain, "")]
     if footer.previous is not None:
@@ -103,11 +101,11 @@ def _segment_rows(read: Read) -> Iterator[Row]:
         yield key, number, *part, version, OK, None
 
 
-def _parts(base: Base, chain: tuple[ChainLedger, ...], prefix: str) -> Iterator[tuple[str, int, int, int | None, int]]:
+def _parts(base: Base, chain: tuple[ChainLedger, ...], prefix: str) -> Iterator[tuple[str, int, int, int | None, int | None]]:
     if isinstance(base, SnapshotBase):
         yield f"{prefix}snapshot", base.ledger, base.first_entry, base.last_entry, base.length
     for item in chain:
-        yield f"{prefix}chain", item.ledger, 0, item.last_entry, 0
+        yield f"{prefix}chain", item.ledger, 0, item.last_entry, None
 
 
 # --- columns -----------------------------------------------------------------------------------------------------------------------

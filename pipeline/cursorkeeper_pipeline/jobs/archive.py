@@ -3,7 +3,8 @@ days that are kept how long consumers have been behind, and whether it grows. Ru
 one as a whole, whether or not it had ended; with `--tenant`, what the day has of that tenant alone. A smaller choice is refused, and so is
 a run that read no cursor where the day has some.
 
-The folder must be one that every executor and this process see. The tables are `cursors`, `segments` and `hole_stats` (each
+The folder must be one that every executor and this process see. With `--table` the days are kept in tables of a catalog instead (Iceberg,
+Delta), and the folder holds archive.json alone. The tables are `cursors`, `segments` and `hole_stats` (each
 day=YYYY-MM-DD/tenant=...), and, made anew by each run from the last `--lag-days` days, `lag` and `lag_tenants`.
 
 Exit code 1: a cursor's footer or state cannot be read; its row says why.
@@ -12,6 +13,7 @@ Exit code 1: a cursor's footer or state cannot be read; its row says why.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +21,7 @@ import pyarrow as pa
 
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
+from cursorkeeper_pipeline.jobs.day_tables import DayTables
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg, read
 from cursorkeeper_pipeline.source.options import OptionError, Options
 from cursorkeeper_pipeline.source.roots import check_footers
@@ -42,6 +45,8 @@ class Arguments:
 
     day: str = arg("", "The day that this reading is kept as; default: today, in UTC.", metavar="YYYY-MM-DD")
     lag_days: int = arg(30, "How many archived days are looked at for ages and growth.")
+    table: str = arg("", "Keep the days in tables of a catalog (NAME_cursors, ...), not in a folder.", metavar="CATALOG.SCHEMA.NAME")
+    table_format: str = arg("iceberg", "Of tables that are not there yet, as the catalog calls it.", metavar="FORMAT")
     top: int = arg(20, "How many cursors are named, those with the oldest holes first.")
 
     @property
@@ -63,10 +68,32 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     if source.namespace or source.topic:
         raise OptionError("a namespace or a topic is given, and a day is kept by tenant. What to do: leave it out, or give --tenant")
     check_footers(source)
+    if arguments.table:
+        tables = DayTables(spark, arguments.table, arguments.table_format, day, source.tenant)
+        keep_day_in(tables, spark, source, day)
+        return _told(spark, tables.read, tables.remake, day, [], arguments, out)
     folder = DayFolder(out.folder, tuple(ARCHIVED))
     recovered = folder.recover()
     keep_day(spark, source, folder, day)
-    return _told(spark, folder, day, recovered, arguments, out)
+
+    def kept(name: str, rows: DataFrame) -> DataFrame:
+        return spark.read.parquet(out.parquet(name, rows))
+
+    return _told(spark, lambda table: archived(spark, folder, table), kept, day, recovered, arguments, out)
+
+
+def keep_day_in(tables: DayTables, spark: SparkSession, source: Options, day: datetime.date) -> None:
+    """As `keep_day`, in tables of a catalog. Raises OptionError."""
+    from cursorkeeper_pipeline.transforms import archive
+
+    cursors = archive.cursors_of(read(spark, source, "cursors"), day).persist()
+    tables.refuse_nothing(cursors)
+    tables.replace("cursors", cursors)
+    cursors.unpersist()
+    # ZooKeeper is asked once: the other tables are joined with what is written
+    written = tables.of_this_run("cursors").drop("day")
+    tables.replace("segments", archive.segments_of(read(spark, source, "segments"), written, day))
+    tables.replace("hole_stats", archive.hole_stats_of(read(spark, source, "hole_stats"), written, day))
 
 
 def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datetime.date) -> None:
@@ -100,18 +127,25 @@ def _write(frame: DataFrame, place: str) -> None:
     frame.drop("day").repartition("tenant").write.partitionBy("tenant").parquet(place)
 
 
-def _told(spark: SparkSession, folder: DayFolder, day: datetime.date, recovered: list[str], arguments: Arguments, out: Reporter) -> int:
-    """Lag, the job's result, the exit code."""
+def _told(
+    spark: SparkSession,
+    kept: Callable[[str], DataFrame],
+    keep: Callable[[str, DataFrame], DataFrame],
+    day: datetime.date,
+    recovered: list[str],
+    arguments: Arguments,
+    out: Reporter,
+) -> int:
+    """Lag, the job's result, the exit code. `kept`: all days of a table; `keep`: puts one away, and gives what is there then."""
     from pyspark.sql import functions as F  # noqa: N812
 
     from cursorkeeper_pipeline.transforms.lag import lag, tenants
 
     after = day - datetime.timedelta(days=arguments.lag_days)
     window = (F.col("day") > F.lit(after)) & (F.col("day") <= F.lit(day))
-    cursors, stats = (archived(spark, folder, table).where(window) for table in ("cursors", "hole_stats"))
-    out.parquet("lag", lag(stats, cursors))
-    lags = spark.read.parquet(folder.table("lag"))
-    out.parquet("lag_tenants", tenants(lags))
+    cursors, stats = (kept(table).where(window) for table in ("cursors", "hole_stats"))
+    lags = keep("lag", lag(stats, cursors))
+    keep("lag_tenants", tenants(lags))
     today = lags.where(F.col("day") == F.lit(day))
     oldest = today.where("since is not null").orderBy(F.desc("oldest_hole_days_at_least"), F.desc("hole_entries"), "cursor_key")
     shown: list[dict[str, Any]] = [row.asDict() for row in oldest.limit(arguments.top).select(*SHOWN).collect()]

@@ -35,8 +35,8 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.cursor_plan import plan_cursors
-from cursorkeeper_pipeline.source.fleet import buckets_of, cursor_key
+from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
+from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.roots import check_root
@@ -57,8 +57,7 @@ BATCH_ROWS = 1024
 EXPANSION = 4
 """Times a state, about: the state twice, what the comparison makes of it, and the batch being read."""
 FOOTER_REMEDY = (
-    "do not overwrite it; put its *latest* bytes back with `cursorkeeper restore-footer`, or `cursorkeeper import --replace` "
-    "an export of the cursor; "
+    "do not overwrite it; restore the znode from ZooKeeper's backup, or `cursorkeeper import --replace` an export of the cursor; "
     "its ledgers are kept, because nothing is known of them"
 )
 UPGRADE = "run the audit with the release that wrote it; nothing is wrong with the cursor"
@@ -82,8 +81,8 @@ class Checked(NamedTuple):
     """What was found of one cursor. `unchecked`: why it could not be read; empty: it was."""
 
     name: CursorName
-    state: str
-    epoch: int
+    state: str | None
+    epoch: int | None
     ledgers: int = 0
     records: int = 0
     stored_bytes: int = 0
@@ -112,14 +111,15 @@ class Checks:
             async def work() -> Sequence[Part]:
                 zookeeper = await systems.zookeeper()
                 await check_root(zookeeper, systems.ledgers, options)
-                return await plan_cursors(zookeeper, options, CURSORS_PER_TASK)
+                return await plan_buckets(zookeeper, options, CURSORS_PER_TASK)
 
             return systems.run(work())
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+        assert isinstance(part, BucketsPart)
         rows: list[tuple[Any, ...]] = []
         with telling(), Systems(options) as systems:
-            for checked in systems.iterate(_checked(systems, options, buckets_of(part))):
+            for checked in systems.iterate(_checked(systems, options, part.buckets)):
                 rows += checked.rows()
                 if len(rows) >= BATCH_ROWS:
                     yield batch_of(rows)
@@ -128,14 +128,16 @@ class Checks:
             yield batch_of(rows)
 
 
-async def _checked(systems: Systems, options: Options, buckets: Sequence[str] | None) -> AsyncIterator[Checked]:
+async def _checked(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[Checked]:
     zookeeper = await systems.zookeeper()
     ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
-    checker = Checker(await systems.footers(), ledgers, Reader(zookeeper, options), options)
+    await check_root(zookeeper, systems.ledgers, options)  # a view may be older than the loss of its root
+    reader = Reader(zookeeper, options)
+    checker = Checker(await systems.footers(), ledgers, reader, options)
     room, in_a_row = Room(options.task_bytes), 0
 
     async def each() -> AsyncIterator[Found]:
-        async for batch in footers_in(zookeeper, options, buckets):
+        async for batch in footers_in(zookeeper, options, buckets, reader):
             for found in batch:
                 yield found
 
@@ -218,7 +220,7 @@ class Checker:
     def _unreadable(self, name: CursorName, error: DamageError) -> Checked:
         is_new = isinstance(error, TooNewError)
         kind, remedy = ("footer_too_new", UPGRADE) if is_new else ("footer_unreadable", FOOTER_REMEDY)
-        return Checked(name, "", 0, findings=(Finding(kind, self._path(name), error.message, remedy),))
+        return Checked(name, None, None, findings=(Finding(kind, self._path(name), error.message, remedy),))
 
     def _without_owner(self, name: CursorName, footer: Footer) -> tuple[Finding, ...]:
         if footer.writer or footer.state is not FooterState.OPEN:

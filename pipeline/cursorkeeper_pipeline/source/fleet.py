@@ -2,13 +2,15 @@
 
 Owns: `cursor_key`, the selection of names, the parts of tables that read footers. Does not own how footers or names are read (`shards`)
 nor what is read of a cursor.
-Invariants: a part names buckets, so that a cursor which comes or goes between plan and task is seen as the task finds it; every bucket
-that holds a chosen cursor is in exactly one part.
+Invariants: a part names buckets and no cursor, so that what comes or goes after the plan is seen as the task finds it: Spark keeps the
+plan of a table for as long as its DataFrame or view lives. Every bucket there can be is in exactly one part, empty ones too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from cursorkeeper.cli.our_cursors import is_chosen
 from cursorkeeper.core.names import CursorName
@@ -18,6 +20,9 @@ from cursorkeeper.migration.cluster import Selection
 from cursorkeeper_pipeline.source.planning import grouped
 from cursorkeeper_pipeline.source.table import Part
 
+BUCKETS: Final = tuple(f"{number:03x}" for number in range(4096))
+"""All there can be: the first three hex digits of the hash of a cursor's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class BucketsPart(Part):
@@ -26,20 +31,14 @@ class BucketsPart(Part):
     buckets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPart(Part):
-    """The one cursor that the options name; if there is none of that name, those of the topic's partitions."""
-
-
-def buckets_of(part: Part) -> tuple[str, ...] | None:
-    """Of a part of either kind; None: wherever the named cursor is."""
-    assert isinstance(part, BucketsPart | NamedPart)
-    return part.buckets if isinstance(part, BucketsPart) else None
-
-
 def cursor_key(name: CursorName) -> int:
     """The hash that every record of the cursor carries (the first 8 bytes of SHA-256 of its canonical name), as a signed number."""
     return int.from_bytes(name.record_hash.to_bytes(8, "little"), "little", signed=True)
+
+
+def bucket_of(key: int) -> str:
+    """Where the cursor of a `cursor_key` is: both are of the same hash."""
+    return key.to_bytes(8, "little", signed=True).hex()[:3]
 
 
 def chooses(selection: Selection, name: CursorName) -> bool:
@@ -53,6 +52,6 @@ def chooses(selection: Selection, name: CursorName) -> bool:
     return is_chosen(managed, name.subscription, selection)
 
 
-def spread(counts: dict[str, int], tasks: int) -> list[BucketsPart]:
-    """At most `tasks` parts of about equal numbers."""
-    return [BucketsPart(group) for group in grouped(counts, tasks)]
+def spread(sizes: Mapping[str, int], tasks: int) -> list[BucketsPart]:
+    """`tasks` parts of about equal numbers of cursors, which hold every bucket there can be."""
+    return [BucketsPart(group) for group in grouped({bucket: sizes.get(bucket, 0) for bucket in BUCKETS}, tasks)]

@@ -1,8 +1,7 @@
 """The tables `cursors` and `segments`: everything that footers alone say, so that ZooKeeper is all that is read.
 
-Owns the plan (groups of buckets, by the number of znodes that ZooKeeper counts in each) and what `mode` makes of a footer that cannot be
-read. Does not own how footers are read (`shards`) nor the columns (`decode.footer_rows`).
-Invariants: planning reads no footer and lists no name; every bucket is in exactly one part; a single named cursor is one part and one read.
+Owns how many footers a task is worth, and what `mode` makes of a footer that cannot be read. Does not own the plan (`cursor_plan`), how
+footers are read (`shards`) nor the columns (`decode.footer_rows`).
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import footer_rows
 from cursorkeeper_pipeline.decode.footer_rows import Read, Row
-from cursorkeeper_pipeline.source.fleet import BucketsPart, NamedPart, buckets_of
+from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
+from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.options import Mode, Options
-from cursorkeeper_pipeline.source.planning import grouped, task_count
-from cursorkeeper_pipeline.source.shards import Batch, Reader, read_batches
+from cursorkeeper_pipeline.source.shards import Batch, read_batches
 from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
@@ -37,22 +36,17 @@ class Footers:
     rows: Callable[[Iterable[Read]], Iterator[Row]]
 
     def plan(self, options: Options) -> Sequence[Part]:
-        selection = options.selection
-        if selection.topic and selection.subscription:
-            return [NamedPart()]
         with telling(), Systems(options) as systems:
 
-            async def sizes() -> dict[str, int]:
-                reader = Reader(await systems.zookeeper(), options)
-                await reader.sync()
-                return await reader.bucket_sizes()
+            async def work() -> Sequence[Part]:
+                return await plan_buckets(await systems.zookeeper(), options, FOOTERS_PER_TASK, is_deep=False)
 
-            return plan_of(systems.run(sizes()), options)
+            return systems.run(work())
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        buckets = buckets_of(part)
+        assert isinstance(part, BucketsPart)
         with telling(), Systems(options) as systems:
-            rows = (self.rows(_checked(batch, options.mode)) for batch in read_batches(systems, options, buckets))
+            rows = (self.rows(_checked(batch, options.mode)) for batch in read_batches(systems, options, part.buckets))
             yield from footer_rows.batches(rows, self.schema, BATCH_ROWS)
 
 
@@ -68,12 +62,6 @@ class Segments(Footers):
 
     schema = schemas.SEGMENTS
     rows = staticmethod(footer_rows.segments)
-
-
-def plan_of(sizes: dict[str, int], options: Options) -> list[BucketsPart]:
-    """One part for each `FOOTERS_PER_TASK` begun, or as many as `tasks` says, but no more than there are buckets."""
-    tasks = task_count(options.tasks, sum(sizes.values()), FOOTERS_PER_TASK)
-    return [BucketsPart(group) for group in grouped(sizes, tasks)]
 
 
 def _checked(batch: Batch, mode: Mode) -> list[Read]:

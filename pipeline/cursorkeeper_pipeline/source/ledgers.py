@@ -64,7 +64,9 @@ async def _batches(systems: Systems, options: Options) -> AsyncIterator[pa.Recor
 
     def is_chosen(owner: Owner | None) -> bool:
         if owner is None:
-            return selection == Selection.everything()
+            return selection == Selection.everything() and options.wanted.is_everything
+        if not options.wanted.accepts(owner.name):
+            return False
         return chooses(selection, owner.name) if alone is None else owner.name == alone.name
 
     async def judged() -> pa.RecordBatch:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+import pyarrow as pa
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.settings import Settings, SettingsError, load
 from cursorkeeper_clients.zookeeper.paths import check_path
 from cursorkeeper_clients.zookeeper.settings import parse_servers
 
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.source.wanted import Wanted
 from cursorkeeper_pipeline.source.window import Window
 
 TABLES = ("cursors", "segments", "holes", "hole_stats", "batch_partials", "deltas", "ledgers", "pulsar_cursors", "checks")
@@ -25,9 +28,12 @@ TABLES = ("cursors", "segments", "holes", "hole_stats", "batch_partials", "delta
 FOOTERS_ONLY = ("cursors", "segments")
 """These need no gateway."""
 MIB = 1 << 20
-TASKS_MAX = 10_000
-READ_RATE_MIN_MIB_S = 0.01
-"""Below it one read of a ledger would pause for many minutes, and a task would never end."""
+TASKS_MAX = 4_096
+"""A task has a bucket at least."""
+READ_RATE_MIN_MIB_S, FOOTER_RATE_MIN_S = 0.01, 1.0
+"""Of a task. Below it one read would pause for many minutes, and a task would never end."""
+INTERNAL = "internal"
+"""Fields so marked are no options that a user gives."""
 
 
 class OptionError(ValueError):
@@ -61,17 +67,25 @@ class Options:
     """tenant/namespace."""
     topic: str = ""
     subscription: str = ""
+    keys: str = ""
+    """Numbers of `cursor_key`, with commas between them: those cursors alone."""
+    push_filters: bool = False
+    """Filters of the query choose cursors before they are read; only for a DataFrame of one query, see `reader`."""
     mode: Mode = Mode.PERMISSIVE
     deleted: bool = False
     """Tombstones of deleted cursors too."""
     tasks: int = 0
     """How many tasks read; 0: as many as the work deserves."""
+    slots: int = 0
+    """How many tasks run at once, which divide the budgets for reading; 0: not known."""
     task_bytes: int = 64 * MIB
-    """How much one task reads and makes of it, about."""
-    split_bytes: int = 8 * MIB
-    """A cursor whose unpacked state and rows are larger, and that has a snapshot, is read by several tasks."""
+    """Memory for the states that a task of `checks` has at once, about."""
+    split_bytes: int = 16 * MIB
+    """A cursor whose unpacked state is larger, and that has a snapshot, is read piece by piece, each of about so much."""
     read_rate_mib_s: float = 0.0
-    """Of one task and of the plan, at least 0.01; 0: as fast as it goes. Bookies serve live traffic too."""
+    """Of the whole job, from BookKeeper; 0: as fast as it goes. Bookies serve live traffic too."""
+    footer_rate_s: float = 0.0
+    """Footers per second of the whole job, from ZooKeeper; 0: as fast as it goes."""
     wait_s: float = 30.0
     """How long a task waits for a system that is away before it fails; for the first connection no longer than 10 s."""
     since: str = ""
@@ -80,6 +94,10 @@ class Options:
     """`deltas`: acks appended before it."""
     pulsar_zookeeper: str = ""
     """`pulsar_cursors`: Pulsar's metadata store; empty: `zookeeper`."""
+    wanted: Wanted = field(default=Wanted(), metadata={INTERNAL: True})
+    """What the query's filters leave of the names."""
+    columns: tuple[str, ...] = field(default=(), metadata={INTERNAL: True})
+    """Those that a schema of the user's own names; empty: the table's."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", self.root.rstrip("/") or self.root)
@@ -87,22 +105,25 @@ class Options:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
         """From Spark's text. Unknown, missing and contradicting options are errors. Raises OptionError."""
-        known = {_camel(f.name).lower(): f for f in fields(cls)}
+        known = {_camel(f.name).lower(): f for f in _given()}
         values: dict[str, Any] = {}
         for key, text in given.items():
             found = known.get(key.lower())
             if found is None:
+                if key.lower() == "provider":  # a table of Spark's catalog is asked for
+                    raise OptionError(
+                        "a table of a catalog cannot be made of this source: Spark keeps its options in a form that no Python source "
+                        "can read. What to do: CREATE TEMPORARY VIEW name USING cursorkeeper OPTIONS (table '...', zookeeper '...')"
+                    )
                 if key.lower() == "path":
                     raise OptionError(f"path = {text!r}: this source reads no path. What to do: use load() without one")
                 near = difflib.get_close_matches(key.lower(), known, 1)
                 guess = f"did you mean {_camel(known[near[0]].name)}? " if near else ""
-                raise OptionError(
-                    f"unknown option {key}. What to do: {guess}the options are {', '.join(_camel(f.name) for f in fields(cls))}"
-                )
+                raise OptionError(f"unknown option {key}. What to do: {guess}the options are {', '.join(_camel(f.name) for f in _given())}")
             values[found.name] = _value(_camel(found.name), found.type, text)
         options = cls(**values)
         options.check()
-        return options
+        return replace(options, wanted=options.of_keys)
 
     def check(self) -> None:
         """Raises OptionError."""
@@ -121,6 +142,7 @@ class Options:
         _ = self.window
         _ = self.selection
         _ = self.settings
+        _ = self.of_keys
 
     def _check_numbers(self) -> None:
         for name in ("task_bytes", "split_bytes", "wait_s"):
@@ -129,12 +151,16 @@ class Options:
                 raise OptionError(f"{_camel(name)} = {value}: it must be above 0, and finite")
         if not 0 <= self.tasks <= TASKS_MAX:
             raise OptionError(f"tasks = {self.tasks}: 0 to {TASKS_MAX:,} are allowed")
-        rate = self.read_rate_mib_s
-        if not math.isfinite(rate) or rate < 0 or 0 < rate < READ_RATE_MIN_MIB_S:
-            raise OptionError(
-                f"readRateMibS = {rate}: it must not be negative, and be finite. "
-                f"What to do: give at least {READ_RATE_MIN_MIB_S} MiB/s, or 0 for as fast as it goes"
-            )
+        if self.slots < 0:
+            raise OptionError(f"slots = {self.slots} is negative. What to do: give how many tasks run at once, or leave it out")
+        for name, least, unit in (("read_rate_mib_s", READ_RATE_MIN_MIB_S, "MiB/s"), ("footer_rate_s", FOOTER_RATE_MIN_S, "footers/s")):
+            rate, each = getattr(self, name), getattr(self, name) / max(1, self.slots)
+            if not math.isfinite(rate) or rate < 0 or 0 < each < least:
+                of = f", which is {each:g} for each of {self.slots} slots" if self.slots > 1 else ""
+                raise OptionError(
+                    f"{_camel(name)} = {rate}{of}: it must not be negative, and be finite. "
+                    f"What to do: give at least {least} {unit} for each task, or 0 for as fast as it goes"
+                )
 
     def _check_places(self) -> None:
         for name in ("zookeeper", "pulsar_zookeeper"):
@@ -164,6 +190,15 @@ class Options:
             raise OptionError(str(e)) from None
 
     @property
+    def of_keys(self) -> Wanted:
+        """What `keys` says. Raises OptionError."""
+        try:
+            keys = frozenset(int(key) for key in self.keys.split(",")) if self.keys.strip() else None
+        except ValueError:
+            raise OptionError(f"keys = {self.keys[:80]!r}: write numbers of cursor_key, with commas between them") from None
+        return Wanted() if keys is None else Wanted((("cursor_key", keys),))
+
+    @property
     def selection(self) -> Selection:
         """Which cursors. Raises OptionError."""
         given = [name for name in ("tenant", "namespace", "topic") if getattr(self, name)]
@@ -191,6 +226,20 @@ class Options:
         except SettingsError as e:
             raise OptionError(str(e)) from None
 
+    @property
+    def is_paced(self) -> bool:
+        """Whether the job has a budget for reading."""
+        return bool(self.read_rate_mib_s or self.footer_rate_s)
+
+    def of_tasks(self, parts: int) -> Options:
+        """For one of so many tasks: its share of the job's budgets."""
+        at_once = max(1, min(parts, self.slots or parts))
+        return replace(self, read_rate_mib_s=self.read_rate_mib_s / at_once, footer_rate_s=self.footer_rate_s / at_once)
+
+    def names_in(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The columns of cursors' names that are asked for and that the table does not have by itself."""
+        return tuple(name for name in schemas.NAMES.names if name in self.columns and name not in schema.names)
+
     def with_table(self, table: str) -> Options:
         """The same for another table."""
         return replace(self, table=table)
@@ -198,8 +247,12 @@ class Options:
     def as_text(self) -> dict[str, str]:
         """What `parse` turns into an equal value; defaults are left out."""
         default = Options()
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)}
+        changed = {f.name: getattr(self, f.name) for f in _given() if getattr(self, f.name) != getattr(default, f.name)}
         return {_camel(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in changed.items()}
+
+
+def _given() -> list[Any]:
+    return [one for one in fields(Options) if INTERNAL not in one.metadata]
 
 
 def _camel(name: str) -> str:

@@ -1,7 +1,8 @@
-"""Reading no faster than asked: bookies serve live traffic too.
+"""Reading no faster than asked: bookies and ZooKeeper serve live traffic too.
 
-Owns the pace of one task: bytes read over the time since its first read stay below `rate x time + BURST_S x rate`. Waits between chunks, so
-the bound is met to a chunk. Everything but `read` is the store's own.
+Owns the pace of one task: what it has read since it began stays below `rate x time`, and every wait is over before what was read is
+handed on; so tasks of one rate, one after another in a slot, stay below that rate together, however short they are. A job's budget is
+divided by the tasks that run at once (`Options.of_tasks`). Everything but `read` is the store's own.
 """
 
 from __future__ import annotations
@@ -13,8 +14,31 @@ from typing import Any, Final, cast
 from cursorkeeper_clients.bookkeeper.port import TO_LAST_CONFIRMED, LedgerStore, ReadChunk
 
 MIB: Final = 1 << 20
-BURST_S: Final = 0.25
-"""What was not read for so long may be read at once: small ledgers need no pauses."""
+
+
+class Pace:
+    """`per_s` of something, above 0; 0: as fast as it goes."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._paid_until_s: float | None = None
+        """When what was read so far has been paid for, in the loop's time."""
+
+    async def begin(self) -> None:
+        """Time that passed before counts for nothing."""
+        if self._paid_until_s is None:
+            self._paid_until_s = asyncio.get_running_loop().time()
+
+    async def pay(self, amount: float) -> None:
+        """Waits until it is paid for. What was not read meanwhile is not saved up: no burst follows a pause."""
+        if not self._per_s:
+            return
+        await self.begin()
+        assert self._paid_until_s is not None
+        now = asyncio.get_running_loop().time()
+        self._paid_until_s = max(self._paid_until_s, now - amount / self._per_s) + amount / self._per_s
+        if self._paid_until_s > now:
+            await asyncio.sleep(self._paid_until_s - now)
 
 
 def paced(ledgers: LedgerStore, mib_s: float) -> LedgerStore:
@@ -26,9 +50,7 @@ class Paced:
     """See the module. `bytes_s` is above 0."""
 
     def __init__(self, ledgers: LedgerStore, bytes_s: float) -> None:
-        self._ledgers, self._bytes_s = ledgers, bytes_s
-        self._free_at_s = 0.0
-        """When what was read so far has been paid for, in the loop's time."""
+        self._ledgers, self._pace = ledgers, Pace(bytes_s)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledgers, name)
@@ -37,12 +59,7 @@ class Paced:
         self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
     ) -> AsyncIterator[ReadChunk]:
         """As the store's."""
+        await self._pace.begin()
         async for chunk in self._ledgers.read(ledger, first, last, max_bytes=max_bytes, unconfirmed=unconfirmed):
-            await self._pay(sum(map(len, chunk.payloads)))
+            await self._pace.pay(sum(map(len, chunk.payloads)))
             yield chunk
-
-    async def _pay(self, read_bytes: int) -> None:
-        now = asyncio.get_running_loop().time()
-        self._free_at_s = max(self._free_at_s, now - BURST_S) + read_bytes / self._bytes_s
-        if self._free_at_s > now:
-            await asyncio.sleep(self._free_at_s - now)

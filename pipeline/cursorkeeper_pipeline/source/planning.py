@@ -9,8 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 
-from cursorkeeper_pipeline.source.options import TASKS_MAX
-
 
 def bin_pack(costs: Sequence[int], bins: int) -> list[list[int]]:
     """The places of `costs` (not negative) in at most `bins` bins of about equal sums: the dearest first, each to the bin that has least.
@@ -28,12 +26,8 @@ def bin_pack(costs: Sequence[int], bins: int) -> list[list[int]]:
     return packed
 
 
-def task_count(asked: int, work: int, per_task: int) -> int:
-    """How many tasks: `asked`, or (0) one for each `per_task` of work begun. 1 to TASKS_MAX."""
-    return max(1, min(asked or -(-work // per_task), TASKS_MAX))
-
-
 def grouped(sizes: Mapping[str, int], tasks: int) -> list[tuple[str, ...]]:
-    """Buckets in at most `tasks` groups of about equal size, in the order of their names; those of size 0 are in none."""
-    names = sorted(name for name, size in sizes.items() if size)
-    return [tuple(names[place] for place in group) for group in bin_pack([sizes[name] for name in names], tasks)]
+    """Buckets in at most `tasks` groups of about equal size, in the order of their names. Empty ones are spread evenly over them."""
+    names = sorted(sizes)
+    # what is empty now weighs something, and all of them together less than one cursor
+    return [tuple(names[place] for place in group) for group in bin_pack([1 + len(names) * sizes[name] for name in names], tasks)]

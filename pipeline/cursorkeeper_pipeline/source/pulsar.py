@@ -4,8 +4,8 @@ Owns how a cluster's topics are spread over tasks, and the rows. Read is with `m
 or written, and message ledgers are not touched. The option `password` is that of Pulsar's ledgers (its `managedLedgerPassword`).
 
 **Plan.** The driver walks the topics of the selection without a look at cursors. A part is some spans, a span the topics of one namespace
-from a name on to before another, open at both ends of the namespace: a topic that comes between plan and task is in exactly one span.
-Held on the driver: the names at the borders of spans.
+from a name on to before another, open at both ends of the namespace, and one part has every namespace that the plan does not know: a
+topic that comes after the plan is in exactly one part. Held on the driver: the names at the borders of spans.
 
 **Rows.** A cursor that cannot be read is a row with status and error and zeros, or ends the job if `mode` is failfast; one that is deleted
 meanwhile is no row. `AWAY`: it could not be read within `waitS`, or changes faster than that; so many of them one after another that
@@ -17,7 +17,7 @@ ones too.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -78,6 +78,8 @@ class SpansPart(Part):
     """What one task reads."""
 
     spans: tuple[Span, ...]
+    besides: frozenset[str] | None = None
+    """Of one part of a plan: the namespaces' znodes that the spans of all parts are of; it reads all others, too."""
 
 
 class PulsarCursors:
@@ -97,7 +99,7 @@ class PulsarCursors:
         assert isinstance(part, SpansPart)
         rows: list[tuple[Any, ...]] = []
         with telling(), Systems(_of_pulsar(options)) as systems:
-            for row in systems.iterate(_rows(systems, options, part.spans)):
+            for row in systems.iterate(_rows(systems, options, part)):
                 rows.append(row)
                 if len(rows) >= BATCH_ROWS:
                     yield batch_of(rows)
@@ -114,14 +116,10 @@ def _of_pulsar(options: Options) -> Options:
 
 
 async def plan_spans(zookeeper: ZooKeeper, options: Options) -> list[SpansPart]:
-    """Of the selection. A single named cursor is all that is asked for, if it is there; else it may be the name of a partitioned topic,
-    whose partitions have the cursors. Raises MigrationError."""
+    """Of the selection; a single named cursor is one part. Raises MigrationError."""
     selection, patience = options.selection, Patience(options.wait_s)
     if selection.subscription:
-        ref = PulsarCursorRef(selection.topic, selection.subscription)
-        if await patience.repeat(str(ref), lambda: zookeeper.exists(ref.path)) is not None:
-            domain, _, name = ref.topic_path.rpartition("/")
-            return [SpansPart((Span(domain, name, name + "\0"),))]
+        return [SpansPart((), frozenset())]
     return packed(*await spans_of(iter_topic_paths(zookeeper, selection, patience=patience)), options.tasks)
 
 
@@ -152,6 +150,8 @@ def _cut(found: dict[str, list[str]], spans: list[Span], counts: list[int]) -> N
 def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[SpansPart]:
     """Consecutive spans in parts of about equal numbers of topics. `tasks` 0: as many as the topics deserve."""
     total = sum(counts)
+    if not total:
+        return [SpansPart((), frozenset())]
     wanted = min(tasks or -(-total // TOPICS_PER_TASK), TASKS_MAX)
     parts: list[list[Span]] = [[] for _ in range(wanted)]
     before = 0
@@ -162,13 +162,14 @@ def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[Spa
         else:
             part.append(span)
         before += count
-    return [SpansPart(tuple(part)) for part in parts if part]
+    first, *others = [tuple(part) for part in parts if part]
+    return [SpansPart(first, frozenset(span.domain for span in spans)), *map(SpansPart, others)]
 
 
 # ---- the reads
 
 
-async def _rows(systems: Systems, options: Options, spans: Sequence[Span]) -> AsyncIterator[tuple[Any, ...]]:
+async def _rows(systems: Systems, options: Options, part: SpansPart) -> AsyncIterator[tuple[Any, ...]]:
     ports = PulsarPorts(await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s))
     away = AwayCount()
 
@@ -177,16 +178,36 @@ async def _rows(systems: Systems, options: Options, spans: Sequence[Span]) -> As
         if row is not None:
             yield row
 
-    async for row in side_by_side(_refs(ports.zookeeper, options, spans), work):
+    async for row in side_by_side(_refs(ports.zookeeper, options, part), work):
         yield row
 
 
-async def _refs(zookeeper: ZooKeeper, options: Options, spans: Sequence[Span]) -> AsyncIterator[PulsarCursorRef]:
-    for span in spans:
-        chosen = options.selection
-        if not chosen.topic:
-            chosen = Selection.of_namespace(span.domain.removeprefix(f"{names.ROOT}/").removesuffix(f"/{names.DOMAIN}"))
-        async for ref in iter_cursors(zookeeper, chosen, patience=Patience(options.wait_s), only=span.holds):
+async def _refs(zookeeper: ZooKeeper, options: Options, part: SpansPart) -> AsyncIterator[PulsarCursorRef]:
+    """A single named cursor is all that is asked for, if it is there; else it may be the name of a partitioned topic, whose partitions have
+    the cursors."""
+    chosen, patience = options.selection, Patience(options.wait_s)
+    if chosen.subscription:
+        ref = PulsarCursorRef(chosen.topic, chosen.subscription)
+        if await patience.repeat(str(ref), lambda: zookeeper.exists(ref.path)) is not None:
+            if options.wanted.accepts(CursorName(*ref)):
+                yield ref
+            return
+    for span in part.spans:
+        of_namespace = Selection.of_namespace(span.domain.removeprefix(f"{names.ROOT}/").removesuffix(f"/{names.DOMAIN}"))
+        async for ref in _walk(zookeeper, options, chosen if chosen.topic else of_namespace, span.holds):
+            yield ref
+    besides = part.besides
+    if besides is not None:
+        async for ref in _walk(zookeeper, options, chosen, lambda path: path.rpartition("/")[0] not in besides):
+            yield ref
+
+
+async def _walk(zookeeper: ZooKeeper, options: Options, chosen: Selection, holds: Callable[[str], bool]) -> AsyncIterator[PulsarCursorRef]:
+    def is_asked_for(path: str) -> bool:
+        return holds(path) and (options.wanted.is_everything or options.wanted.accepts_topic(names.topic_of_path(path)))
+
+    async for ref in iter_cursors(zookeeper, chosen, patience=Patience(options.wait_s), only=is_asked_for):
+        if options.wanted.accepts(CursorName(*ref)):
             yield ref
 
 
@@ -205,7 +226,7 @@ async def row_of(ports: PulsarPorts, ref: PulsarCursorRef, options: Options, awa
             if error.kind is Kind.AWAY:
                 away.missed(CursorName(ref.topic, ref.subscription), error)
             said = f"{error.place}: {error.message}" if error.place else error.message
-            return *_named(ref), -1, 0, -1, "", 0, 0, 0, 0, 0, 0, 0, 0, _now_us(), _STATUS[error.kind], said
+            return *_named(ref), *(None,) * 12, _now_us(), _STATUS[error.kind], said
         if cursor.freshness.ledger >= 0:
             away.answered()
         return _good(cursor)

@@ -29,6 +29,7 @@ from cursorkeeper_clients.zookeeper.values import Node, Stat
 
 from cursorkeeper_pipeline.source.fleet import chooses
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.pacing import Pace
 from cursorkeeper_pipeline.source.systems import Systems
 
 A = TypeVar("A")
@@ -68,7 +69,7 @@ class Answer(NamedTuple):
 
 
 def read_footers(systems: Systems, options: Options, buckets: Sequence[str] | None = None) -> Iterator[Found]:
-    """The footers of the chosen cursors in these buckets; None: in all of them, and a single named cursor is one read. Tombstones only with
+    """The footers of the chosen cursors in these buckets; None: in all of them. A single named cursor is one read. Tombstones only with
     `options.deleted`. Raises CommandError (it does not answer), ZooKeeperError (it refuses)."""
 
     for batch in read_batches(systems, options, buckets):
@@ -85,14 +86,18 @@ def read_batches(systems: Systems, options: Options, buckets: Sequence[str] | No
     yield from systems.iterate(reading())
 
 
-async def footers_in(zookeeper: ZooKeeper, options: Options, buckets: Sequence[str] | None = None) -> AsyncIterator[Batch]:
-    """The same for those who have a loop."""
-    reader = Reader(zookeeper, options)
+async def footers_in(
+    zookeeper: ZooKeeper, options: Options, buckets: Sequence[str] | None = None, reader: Reader | None = None
+) -> AsyncIterator[Batch]:
+    """The same for those who have a loop, and perhaps a `reader` whose pace counts."""
+    reader = reader or Reader(zookeeper, options)
     await reader.sync()
-    if buckets is None and (alone := await reader.alone()) is not None:
-        yield Batch([alone], now_us())
+    if (alone := await reader.alone()) is not None:
+        if (buckets is None or alone.name.bucket in buckets) and options.wanted.accepts(alone.name):
+            yield Batch([alone], now_us())
         return
-    async for answer in reader.nodes(await reader.buckets() if buckets is None else buckets):
+    there = await reader.buckets()
+    async for answer in reader.nodes(there if buckets is None else sorted(set(there).intersection(buckets))):
         found = [decoded(name, node) for name, node in answer.nodes]
         yield Batch(found if options.deleted else (one for one in found if not is_tombstone(one)), answer.read_at_us)
 
@@ -121,16 +126,19 @@ class Reader:
     def __init__(self, zookeeper: ZooKeeper, options: Options) -> None:
         self._zk, self._root = zookeeper, options.root
         self._selection = None if options.selection == Selection.everything() else options.selection
+        self._wanted = None if options.wanted.is_everything else options.wanted
         self._where, self._patience = options.zookeeper, Patience(options.wait_s)
-        self._batch = READ_BATCH_FIRST
+        self._batch, self._pace = READ_BATCH_FIRST, Pace(options.footer_rate_s)
 
     async def sync(self) -> None:
         """Reads from here on see everything that is committed now."""
         await self._patiently(lambda: self._zk.sync(self._root))
 
     async def buckets(self) -> list[str]:
-        """In order; empty if there is no root."""
-        return await self._children(self._root)
+        """In which a cursor that is wanted may be, in order; empty if there is no root."""
+        there = await self._children(self._root)
+        buckets = self._wanted.buckets if self._wanted is not None else None
+        return there if buckets is None else [bucket for bucket in there if bucket in buckets]
 
     async def bucket_sizes(self) -> dict[str, int]:
         """How many znodes each bucket has, chosen or not, from the buckets' own stats: no name is listed."""
@@ -141,6 +149,7 @@ class Reader:
     async def one(self, name: CursorName) -> Found | None:
         """One cursor's footer, None if it has none."""
         nodes = await self._patiently(lambda: self._zk.multi_read([name.path(self._root)]))
+        await self._pace.pay(1)
         return None if nodes[0] is None else decoded(name, nodes[0])
 
     async def alone(self) -> Found | None:
@@ -184,6 +193,8 @@ class Reader:
             return None
         if name.bucket != bucket or name.znode != child:
             return None
+        if self._wanted is not None and not self._wanted.accepts(name):
+            return None
         return name if self._selection is None or chooses(self._selection, name) else None
 
     async def _batches(self, buckets: Sequence[str]) -> AsyncIterator[list[CursorName]]:
@@ -200,6 +211,7 @@ class Reader:
         """The znodes of those that have one, in order."""
         paths = [name.path(self._root) for name in names]
         nodes = await self._patiently(lambda: self._zk.multi_read(paths))
+        await self._pace.pay(len(paths))
         return [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
 
     async def _children(self, path: str) -> list[str]:

@@ -1,11 +1,11 @@
-"""Where a large cursor is cut, so that several tasks share it: at the beginnings of segments of its newest snapshot that a reader sees.
+"""Where a large cursor is cut, so that a task holds a piece of it at a time: at the beginnings of segments of its newest snapshot.
 
-Owns the choice of the boundaries. Read for it, on the driver, at the pace that a task has too: the snapshot's end record, the leading
-segments and one segment for each boundary, together no more than `READ_BYTES_MAX` or a `READ_SHARE`th of the snapshot; where that is more
-pieces than a snapshot has segments, all of them, and boundaries lie inside. Segments ascend in position, so those between two
-boundaries hold all that lies between them. Parts have about equal numbers of segments, which are about equal in entries and neither in
-bytes nor in rows. Invariants: the windows lie side by side and cover everything; what cannot be cut (damage, a ledger that is gone or
-whose bookies are, no snapshot) is read whole, and whoever reads it says what is wrong; a system that is away ends the plan.
+Owns how many pieces there are, and their boundaries. Read for it, by the task that reads the cursor and at its pace: the snapshot's end
+record, the leading segments and one segment for each boundary, together no more than `READ_BYTES_MAX` or a `READ_SHARE`th of the snapshot;
+where that is more pieces than a snapshot has segments, all of them, and boundaries lie inside. Segments ascend in position, so those
+between two boundaries hold all that lies between them. Pieces have about equal numbers of segments, which are about equal in entries and
+neither in bytes nor in rows. Invariants: the windows lie side by side and cover everything; what cannot be cut (damage, a ledger that is
+gone or whose bookies are, no snapshot) is read whole, and whoever reads it says what is wrong.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, NoSuchLedger
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
-from cursorkeeper_pipeline.source.away import AwayCount, is_away
-from cursorkeeper_pipeline.source.state_plan import Share, bases_of
+from cursorkeeper_pipeline.source.away import is_away
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.state_size import state_bytes
 
 READ_BYTES_MAX: Final = 4 << 20
 READ_SHARE: Final = 3
@@ -41,30 +42,26 @@ class Unsplittable(Exception):
 
 
 class Splitter:
-    """For one plan."""
+    """For one task."""
 
     def __init__(self, ledgers: LedgerStore, patience: Patience) -> None:
-        self._ledgers, self._patience, self._away = ledgers, patience, AwayCount()
+        self._ledgers, self._patience = ledgers, patience
 
-    async def shares(self, name: CursorName, footer: Footer, pieces: int) -> list[Share]:
-        """Windows in order of position, about `pieces` of them; one, the whole, if it is not to be cut. Raises CommandError (BookKeeper
-        is away)."""
+    async def windows(self, name: CursorName, footer: Footer, pieces: int) -> list[StateWindow]:
+        """In order of position, about `pieces` of them; one, the whole, if it is not to be cut."""
         for base in bases_of(footer) if pieces > 1 else ():
             if isinstance(base, SnapshotBase):
                 try:
-                    found = await self._of(name, base, pieces)
-                    self._away.answered()
-                    return found
+                    return await self._of(name, base, pieces)
                 except (Unsplittable, DamageError, NoSuchLedger, GatewayRefused):
                     continue  # of an open cursor the newest end may not be visible yet
                 except MigrationError as e:
                     if not is_away(e):
                         raise
-                    self._away.missed(name, e)
-                    break
-        return [Share(WHOLE, 1.0)]
+                    break  # whoever reads it says so
+        return [WHOLE]
 
-    async def _of(self, name: CursorName, base: SnapshotBase, pieces: int) -> list[Share]:
+    async def _of(self, name: CursorName, base: SnapshotBase, pieces: int) -> list[StateWindow]:
         end = await self._body(name, base.ledger, base.last_entry)
         if not isinstance(end, SnapshotEnd):
             raise Unsplittable
@@ -76,7 +73,7 @@ class Splitter:
             segment = await self._body(name, base.ledger, entries[leading + place])
             if isinstance(segment, Segment) and segment.slices:
                 starts += starts_in(segment, leading + place, inside)
-        return shares_between(base, entries, leading, [start for start in starts if start.at > (leading, 0)])
+        return windows_between(base, entries, leading, [start for start in starts if start.at > (leading, 0)])
 
     async def _leading(self, name: CursorName, ledger: int, entries: Sequence[int]) -> int:
         """Which segment is the first with slices: up to it, mark-delete, properties and layout may come."""
@@ -104,6 +101,17 @@ class Start(NamedTuple):
     position: Position
 
 
+def bases_of(footer: Footer) -> Sequence[object]:
+    """The newest first."""
+    return [footer.base] if footer.previous is None else [footer.base, footer.previous.base]
+
+
+def pieces_wanted(footer: Footer, options: Options) -> int:
+    """In how many pieces it should be read: one, or so many that each takes about `splitBytes` of memory. Pure."""
+    can_be_cut = any(isinstance(base, SnapshotBase) for base in bases_of(footer))
+    return max(1, -(-state_bytes(footer) // options.split_bytes)) if can_be_cut else 1
+
+
 def cuts(base: SnapshotBase, segments: int, pieces: int) -> tuple[Sequence[int], int]:
     """Before which segments of a snapshot it is cut (0: the first that has slices), and in how many each of those is."""
     affordable = max(READ_BYTES_MAX, base.length // READ_SHARE) * base.num_parts // max(1, base.length)
@@ -126,21 +134,16 @@ def starts_in(segment: Segment, place: int, pieces: int) -> list[Start]:
     return found
 
 
-def shares_between(base: SnapshotBase, entries: Sequence[int], leading: int, starts: Sequence[Start]) -> list[Share]:
-    """The windows from the first entry on and from each start; one more than there are starts. `entries`: the segments', `leading`: the
-    place of the first that has slices."""
+def windows_between(base: SnapshotBase, entries: Sequence[int], leading: int, starts: Sequence[Start]) -> list[StateWindow]:
+    """From the first entry on and from each start; one more than there are starts. `entries`: the segments', `leading`: the place of the
+    first that has slices."""
     snapshot = EntryAddress(base.ledger, base.last_entry)
     bounds = [Start((leading, 0), 1, FIRST), *starts, Start((len(entries), 0), 1, FIRST)]
     if not starts:
-        return [Share(WHOLE, 1.0)]
+        return [WHOLE]
     found = []
     for number, (start, end) in enumerate(pairwise(bounds)):
         upto = end.at[0] + (end.at[1] > 0)  # a segment that is cut is read on both sides
         segments = frozenset([*entries[: leading + 1], *entries[start.at[0] : upto]])
-        window = StateWindow(start.position, end.position if number < len(starts) else None, snapshot, segments)
-        found.append(Share(window, (_place(end) - _place(start)) / (len(entries) - leading)))
+        found.append(StateWindow(start.position, end.position if number < len(starts) else None, snapshot, segments))
     return found
-
-
-def _place(start: Start) -> float:
-    return start.at[0] + start.at[1] / start.of

@@ -2,8 +2,8 @@
 
 Owns what a task makes of what it meets: damage, missing ledgers, footers that move on, systems that are away. Does not own the replay
 (`runtime.chain`) nor the rows (`states`). Invariants: nothing is fenced; a footer whose ledger is gone is read again before anything is
-called missing; a piece of a cursor that was cut is read at the footer that is there now: acks only grow within a generation, so it holds
-at least what was planned and is never wrong, while a reset or a deletion in between is `MISSING`; damage and a
+called missing; a later piece of a cursor that was cut is read at the footer that is there by then: acks only grow within a generation, so
+it holds at least what the first one was of and is never wrong, while a reset or a deletion in between is `MISSING`; damage and a
 BookKeeper that does not answer for one cursor are values in permissive mode and errors that name cursor and remedy in failfast mode; too
 many cursors in a row that it does not answer for are an error; every wait ends after `waitS`.
 """
@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cursorkeeper.cli import reading
 from cursorkeeper.cli.problems import NO, CommandError
@@ -31,7 +32,6 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.away import AwayCount, is_away, named
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.shards import Found, Reader, is_tombstone
-from cursorkeeper_pipeline.source.state_plan import Piece
 from cursorkeeper_pipeline.source.state_size import base_bytes
 
 FELL_BACK = "the newest snapshot is damaged, this is read from the one before it; `cursorkeeper verify` names the place"
@@ -41,6 +41,13 @@ LOST = (
     "if it was reset or deleted, run it again; else find out who deleted it: `cursorkeeper inspect --no-records` shows what the footer "
     "needs, `cursorkeeper verify` what is left"
 )
+
+
+class Piece(NamedTuple):
+    """A part of a cursor, cut at a footer of this generation. Of another one (after a reset) it is a piece of nothing."""
+
+    generation: int
+    window: StateWindow
 
 
 @dataclass(frozen=True, slots=True)

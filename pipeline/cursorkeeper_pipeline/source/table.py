@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from cursorkeeper_pipeline.source.options import Options
+if TYPE_CHECKING:
+    from cursorkeeper_pipeline.source.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Table(Protocol):
         ...
 
     def plan(self, options: Options) -> Sequence[Part]:
-        """On the driver, once per action. May be empty. Raises CommandError."""
+        """On the driver, once for each DataFrame or view, which may live for days: a part says where to look, and not what is there.
+        Raises CommandError."""
         ...
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from importlib import import_module
 
@@ -9,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.options import OptionError, Options
 from cursorkeeper_pipeline.source.table import Table
 
 _MODULES = {
@@ -25,6 +26,30 @@ def table_of(name: str) -> Table:
     module, _, kind = _MODULES[name].partition(":")
     made: Table = getattr(import_module(f"cursorkeeper_pipeline.source.{module}"), kind)()
     return made
+
+
+NAMED = ("holes", "hole_stats", "batch_partials")
+"""Rows of these have columns of their cursor's name too, for those who ask."""
+
+
+def columns_of(table: str, wanted: StructType) -> tuple[str, ...]:
+    """The names of a schema that the user has given; empty if it is the table's own. Raises OptionError where it is none of the table."""
+    own = from_arrow_schema(schemas.TABLES[table])
+    known = {field.name: field.dataType for field in own}
+    if table in NAMED:
+        known |= {field.name: field.dataType for field in from_arrow_schema(schemas.NAMES)}
+    for field in wanted:
+        kind = known.get(field.name)
+        if kind is None:
+            near = difflib.get_close_matches(field.name, known, 1)
+            guess = f"did you mean {near[0]}? " if near else ""
+            raise OptionError(f"schema: {table} has no column {field.name}. What to do: {guess}the columns are {', '.join(known)}")
+        if kind != field.dataType:
+            said, real = field.dataType.simpleString(), kind.simpleString()
+            raise OptionError(f"schema: {field.name} is {said} there and {real} in {table}. What to do: write {field.name} {real}")
+    if not wanted.names:
+        raise OptionError(f"schema: it names no column. What to do: leave it out, or name some of {', '.join(known)}")
+    return () if wanted.names == own.names else tuple(wanted.names)
 
 
 def schema_of(given: Mapping[str, str]) -> StructType:

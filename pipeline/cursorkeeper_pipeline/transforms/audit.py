@@ -18,12 +18,11 @@ from cursorkeeper_pipeline.transforms.shape import shaped
 SWEEP = "`cursorkeeper gc --dry-run` says the same, `cursorkeeper gc` deletes it; a running daemon does so by itself every gc_interval_s"
 OWNER = (
     "an owner of that epoch existed and the footer is older than it: the footer was restored from a backup or overwritten. Do not open "
-    "the cursor and delete nothing before it is known which one is right: `cursorkeeper inspect` shows the footer, and `cursorkeeper "
-    "restore-footer` puts the *latest* bytes back, after comparing them"
+    "the cursor and delete nothing before it is known which one is right: `cursorkeeper inspect` shows the footer"
 )
 FOOTER = (
-    "a cursor's footer outlives the cursor, so somebody removed the znode: put its *latest* bytes back with `cursorkeeper restore-footer`. "
-    "Garbage collection never touches a ledger without a footer"
+    "a cursor's footer outlives the cursor, so somebody removed the znode: restore it from ZooKeeper's backup. Garbage collection never "
+    "touches a ledger without a footer"
 )
 
 ROOT = (
@@ -74,12 +73,12 @@ def without_owner(ledgers: DataFrame, checks: DataFrame, before: datetime) -> Da
     `checks` must have been read after `ledgers`. A cursor whose footer cannot be read is a finding already.
     """
     owners = checks.where(F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED))
-    owners = owners.select("cursor_key", F.col("epoch").alias("footer_epoch"), F.col("state").alias("footer_state"))
+    owners = owners.select("cursor_key", F.col("epoch").alias("footer_epoch"), F.lit(True).alias("has_footer"))
     ours = ledgers.where(F.col("ours") & (F.col("created") < F.lit(before)) & F.col("verdict").isin("may_be_named", "unknown"))
     joined = ours.join(owners, "cursor_key", "left")
-    ahead = joined.where((F.col("footer_state") != "") & (F.col("epoch") > F.col("footer_epoch")))
+    ahead = joined.where(F.col("epoch") > F.col("footer_epoch"))
     beyond = F.format_string("is of epoch %d, and its cursor's footer of %d", "epoch", "footer_epoch")
-    lost = joined.where(F.col("footer_epoch").isNull())
+    lost = joined.where(F.col("has_footer").isNull())
     said = F.format_string("is of epoch %d of a cursor that has no footer", "epoch")
     return _of_ledgers(ahead, "epoch_without_owner", beyond, OWNER).unionByName(_of_ledgers(lost, "footer_missing", said, FOOTER))
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 FIRST, SECOND = "compact", "compacted"
 """The kind in a footer's writer (host/pid/KIND/nonce): of the first claim of a compaction, and of the second, which ends it."""
-OURS: Final = rf"/\d+/({FIRST}|{SECOND})/[0-9a-f]+$"
-"""What the end of a writer looks like that is a compaction. A daemon's is host/pid/nonce."""
+OURS: Final = rf"/\d+/({FIRST}|{SECOND})/[0-9a-f]+(?:\.[0-9a-f]+)?$"
+"""What the end of a writer looks like that is a compaction. A daemon's is host/pid/nonce.claim (an earlier release's has no claim)."""
 COLD, UNFINISHED = "cold", "unfinished"
 
 

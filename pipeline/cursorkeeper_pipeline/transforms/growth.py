@@ -35,7 +35,7 @@ def growth(cursors: DataFrame, earlier: DataFrame) -> DataFrame:
     grown = {
         f"{short}_grown": F.when(~unknown, _or_0(f"new_{name}") - _or_0(f"old_{name}")) for short, name in _COUNTS.items()
     }  # fmt: skip
-    frame = frame.withColumns({name: _or_0(f"new_{name}") for name in _COUNTS.values()}).withColumns(grown)
+    frame = frame.withColumns({name: _known(name) for name in _COUNTS.values()}).withColumns(grown)
     rates = {
         f"{short}_per_day": F.when(F.col("days") >= DAYS_MIN, F.col(f"{short}_grown") / F.col("days")).when(
             F.col("change") == "same", F.lit(0.0)
@@ -66,6 +66,11 @@ def _there(cursors: DataFrame, when: str) -> DataFrame:
 
 def _seconds(name: str) -> Column:
     return F.unix_micros(F.col(name)) / 1e6
+
+
+def _known(name: str) -> Column:
+    """0 of a cursor that is gone, null of one whose footer cannot be read."""
+    return F.when(F.col("new_readable") | F.col("new_cursor").isNull(), _or_0(f"new_{name}"))
 
 
 def _or_0(name: str) -> Column:

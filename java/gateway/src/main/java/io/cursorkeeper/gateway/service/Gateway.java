@@ -106,8 +106,7 @@ public final class Gateway {
         .build();
     gauges();
     metricsServer = settings.metricsPort() < 0
-        ? null : MetricsServer.start(
-            settings.metricsHost(), settings.metricsPort(), metrics::text, health::whyNotServing);
+        ? null : MetricsServer.start(settings.metricsHost(), settings.metricsPort(), metrics, health);
   }
 
   /** Starts, warms up if there are bookies already, and returns ready. */
