@@ -1,6 +1,6 @@
 """A TCP proxy that does harm, between a client and a real server.
 
-Owns the connections through it and the faults: cut, reset, mute, refuse, and a hook for each frame in either direction. It knows the
+Owns the connections through it and the faults: cut, reset, mute, stall, refuse, and a hook for each frame in either direction. It knows the
 frames' lengths and nothing of what is in them.
 """
 
@@ -59,6 +59,8 @@ class FaultProxy:
         """Swallow what the server says, on all connections."""
         self.on_request: Hook | None = None
         self.on_reply: Hook | None = None
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self.cut_reply_bytes: int | None = None
         """Pass on this many bytes of the next reply, then end the connection."""
 
@@ -73,6 +75,14 @@ class FaultProxy:
             self._listener.close()
             self._listener = None
         self.cut()
+
+    def stall(self) -> None:
+        """Pass nothing on, in either direction, until `flow`; connections stay."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        """Pass on what came meanwhile, and go on."""
+        self._flowing.set()
 
     def cut(self, *, reset: bool = False) -> None:
         """End every connection."""
@@ -111,6 +121,7 @@ class FaultProxy:
                 (length,) = _LENGTH.unpack(await reader.readexactly(4))
                 frame = await reader.readexactly(length)
                 (link.frames_from_server if from_server else link.frames_from_client).append(frame)
+                await self._flowing.wait()
                 hook = self.on_reply if from_server else self.on_request
                 passed = hook(frame) if hook is not None else frame
                 if passed is None or (from_server and self.mute):

@@ -147,5 +147,9 @@ def ls(
 
     damaged = asyncio.run(work())
     if damaged:
-        say(f"{damaged} footer(s) cannot be read. What to do: `cursorkeeper inspect` shows the bytes; restore the znode", err=True)
+        say(
+            f"{damaged} footer(s) cannot be read. What to do: `cursorkeeper inspect` shows the bytes, and "
+            "`cursorkeeper restore-footer` puts the *latest* ones back",
+            err=True,
+        )
         raise typer.Exit(NO)

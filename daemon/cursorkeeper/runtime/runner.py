@@ -42,6 +42,8 @@ class OpenResult(StrEnum):
     """How an Open was answered, beside the codes of a refusal."""
 
     OPENED = "OPENED"
+    RESUMED = "RESUMED"
+    """It goes on where an earlier handle broke off."""
     DEPOSED = "DEPOSED"
     CLOSED = "CLOSED"
     DELETED = "DELETED"

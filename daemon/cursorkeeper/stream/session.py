@@ -56,6 +56,7 @@ class Handle:
 
     def on_continued(self, machine: CursorMachine) -> None:
         """Opened without a state, and credit: the source has the state."""
+        self.opened(OpenResult.RESUMED)
         self.live = True
         self._send(opened=pb.Opened(handle=self.handle, epoch=machine.epoch, generation=machine.generation, resumed=True))
         self._send(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))

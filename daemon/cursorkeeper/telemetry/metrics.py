@@ -15,7 +15,8 @@ import structlog
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.table import ENDED, State
 from cursorkeeper.runtime.runner import KINDS, OpenResult
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, start_http_server
+from cursorkeeper.telemetry import pages
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -103,14 +104,7 @@ class DaemonTelemetry:
 
     def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
         """Serves /metrics in a thread; returns the port and how to stop."""
-        server, thread = start_http_server(port, addr=host, registry=self.registry)
-
-        def stop() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join(timeout=2)
-
-        return int(server.server_port), stop
+        return pages.serve(self.registry, host, port)
 
 
 class _CursorCollector(Collector):

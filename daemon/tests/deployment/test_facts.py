@@ -192,7 +192,7 @@ def test_liveness_of_the_gateway_does_not_ask_for_its_neighbours(target: str) ->
     asked = probes(container(Cluster.of(target).gateway, "gateway"))
     assert asked["liveness"]["httpGet"]["path"] == asked["startup"]["httpGet"]["path"] == "/metrics"
     assert set(asked["readiness"]) & {"grpc", "httpGet", "exec"} == {"grpc"}
-    assert 'createContext("/metrics"' in (JAVA / "service/MetricsServer.java").read_text()
+    assert 'path.equals("/metrics")' in (JAVA / "service/MetricsServer.java").read_text()
 
 
 @pytest.mark.parametrize("target", TARGETS)

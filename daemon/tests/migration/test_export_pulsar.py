@@ -463,7 +463,7 @@ async def test_a_ledger_that_the_journal_names_and_another_cluster_has_stays(wor
     """The address of the journal's cluster is another cluster's by now, or the journal is of an earlier release: numbers say nothing."""
     await ours(world)
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
-    theirs = await world.pulsar("writer")
+    theirs = await world.pulsar("migrator")
     foreign = await theirs.ledgers.create(LedgerSpec(1, 1, 1), custom_metadata(REF))
     journal.made_ledger(str(REF), foreign)
     journal.close()

@@ -57,7 +57,8 @@ BATCH_ROWS = 1024
 EXPANSION = 4
 """Times a state, about: the state twice, what the comparison makes of it, and the batch being read."""
 FOOTER_REMEDY = (
-    "do not overwrite it; restore the znode from ZooKeeper's backup, or `cursorkeeper import --replace` an export of the cursor; "
+    "do not overwrite it; put its *latest* bytes back with `cursorkeeper restore-footer`, or `cursorkeeper import --replace` "
+    "an export of the cursor; "
     "its ledgers are kept, because nothing is known of them"
 )
 UPGRADE = "run the audit with the release that wrote it; nothing is wrong with the cursor"

@@ -18,11 +18,12 @@ from cursorkeeper_pipeline.transforms.shape import shaped
 SWEEP = "`cursorkeeper gc --dry-run` says the same, `cursorkeeper gc` deletes it; a running daemon does so by itself every gc_interval_s"
 OWNER = (
     "an owner of that epoch existed and the footer is older than it: the footer was restored from a backup or overwritten. Do not open "
-    "the cursor and delete nothing before it is known which one is right: `cursorkeeper inspect` shows the footer"
+    "the cursor and delete nothing before it is known which one is right: `cursorkeeper inspect` shows the footer, and `cursorkeeper "
+    "restore-footer` puts the *latest* bytes back, after comparing them"
 )
 FOOTER = (
-    "a cursor's footer outlives the cursor, so somebody removed the znode: restore it from ZooKeeper's backup. Garbage collection never "
-    "touches a ledger without a footer"
+    "a cursor's footer outlives the cursor, so somebody removed the znode: put its *latest* bytes back with `cursorkeeper restore-footer`. "
+    "Garbage collection never touches a ledger without a footer"
 )
 
 ROOT = (

@@ -31,7 +31,9 @@ import io.grpc.netty.NettyChannelBuilder;
 import io.grpc.stub.MetadataUtils;
 import io.grpc.stub.StreamObserver;
 import java.io.BufferedReader;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
@@ -51,15 +53,19 @@ class StandaloneTest {
   private static final long ANSWER_MAX_S = 20;
 
   @TempDir
-  Path folder;
+  Path parent;
+
+  private Path folder;
 
   private Process process;
+  private String ready;
   private ManagedChannel channel;
   private LedgersGrpc.LedgersBlockingStub writer;
   private StreamObserver<AppendRequest> requests;
   private final BlockingQueue<Object> answers = new LinkedBlockingQueue<>();
 
   private void start() throws Exception {
+    folder = parent.resolve("data");
     process = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-Xmx192m",
         "-Djava.io.tmpdir=" + System.getProperty("java.io.tmpdir"),
         "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
@@ -69,10 +75,8 @@ class StandaloneTest {
         "--parent-pid", Long.toString(ProcessHandle.current().pid()))
         .redirectError(ProcessBuilder.Redirect.DISCARD).start();
     BufferedReader out = process.inputReader();
-    String ready = out.readLine();
-    Matcher gateway = Pattern.compile("\"gateway\":\"([^\"]+)\"").matcher(String.valueOf(ready));
-    assertTrue(gateway.find(), "ready line: " + ready);
-    channel = NettyChannelBuilder.forTarget(gateway.group(1)).usePlaintext().build();
+    ready = String.valueOf(out.readLine());
+    channel = NettyChannelBuilder.forTarget(address(ready, "gateway")).usePlaintext().build();
     Metadata headers = new Metadata();
     headers.put(Metadata.Key.of("cursorkeeper-role", Metadata.ASCII_STRING_MARSHALLER), "writer");
     var role = MetadataUtils.newAttachHeadersInterceptor(headers);
@@ -105,6 +109,12 @@ class StandaloneTest {
     if (process != null) {
       process.destroyForcibly().waitFor();
     }
+  }
+
+  private static String address(String ready, String server) {
+    Matcher found = Pattern.compile("\"" + server + "\":\"([^\"]+)\"").matcher(ready);
+    assertTrue(found.find(), "ready line: " + ready);
+    return found.group(1);
   }
 
   private long create() {
@@ -205,7 +215,14 @@ class StandaloneTest {
       acknowledged = ((Appended) answer).getLastEntryId();
     }
     channel.shutdownNow();
+    String before = ready;
     start();
+    for (String server : new String[] {"gateway", "metrics", "zookeeper"}) {
+      assertEquals(address(before, server), address(ready, server), "whoever was connected finds it again");
+    }
+    for (String data : new String[] {"", "zookeeper", "zookeeper/data", "bookie-1", "bookie-1/journal", "bookie-3/ledgers"}) {
+      assertEquals("rwx------", PosixFilePermissions.toString(Files.getPosixFilePermissions(folder.resolve(data))), data);
+    }
     assertTrue(!firstInstance.equals(writer.describe(DescribeRequest.getDefaultInstance()).getInstance()));
     append(killed, acknowledged + 1, more.subList(0, 1));
     assertEquals("NO_HANDLE", ((AppendFailure) answer()).getFailure().getReason());

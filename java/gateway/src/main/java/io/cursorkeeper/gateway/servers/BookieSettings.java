@@ -127,8 +127,8 @@ public record BookieSettings(
   }
 
   private void disk(ServerConfiguration config) throws Exception {
-    config.setJournalDirName(Files.createDirectories(folder.resolve("journal")).toString());
-    config.setLedgerDirNames(new String[] {Files.createDirectories(folder.resolve("ledgers")).toString()});
+    config.setJournalDirName(DataFolder.of(DataFolder.named(folder).resolve("journal")).toString());
+    config.setLedgerDirNames(new String[] {DataFolder.of(folder.resolve("ledgers")).toString()});
     // Above the first a bookie turns read-only; a development disk is often nearly full.
     config.setDiskUsageThreshold(diskUsageThresholdPercent / 100f);
     config.setDiskUsageWarnThreshold(Math.max(1, diskUsageThresholdPercent - 1) / 100f);

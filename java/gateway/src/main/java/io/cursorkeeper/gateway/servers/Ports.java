@@ -13,7 +13,7 @@ import java.util.concurrent.ThreadLocalRandom;
 
 /**
  * The ports of the servers in one data folder: chosen free the first time, then remembered, because a bookie's
- * identity (its cookie) contains the port.
+ * identity (its cookie) contains the port, and because whoever was connected to the gateway looks for it there.
  */
 final class Ports {
   // Below the range the kernel hands out to outgoing connections, else a remembered port may be taken at a restart.
@@ -44,7 +44,19 @@ final class Ports {
       }
       return port;
     }
-    int port = wanted != 0 ? wanted : free();
+    return remember(server, wanted != 0 ? wanted : free());
+  }
+
+  /** The same of a server whose port is no identity: {@code wanted} other than 0 decides each time. */
+  int latest(String server, int wanted) throws IOException {
+    String known = ports.getProperty(server);
+    if (known != null && (wanted == 0 || wanted == Integer.parseInt(known))) {
+      return Integer.parseInt(known);
+    }
+    return remember(server, wanted != 0 ? wanted : free());
+  }
+
+  private int remember(String server, int port) throws IOException {
     ports.setProperty(server, Integer.toString(port));
     try (Writer writer = Files.newBufferedWriter(file)) {
       ports.store(writer, null);

@@ -27,7 +27,7 @@ public final class Standalone {
   public static final List<Flag> FLAGS = List.of(
       Flag.required("data-dir", "folder of everything"),
       Flag.number("bookies", 3, "how many, 1 to 3"),
-      Flag.number("zookeeper-port", 0, "0: free the first time, then remembered"));
+      Flag.number("zookeeper-port", 0, "0: free the first time, then remembered, as --port and --metrics-port are"));
 
   private static final int TICK_MS = 500;
 
@@ -39,14 +39,17 @@ public final class Standalone {
 
   /** Starts all of it, in order; returns what to print. */
   public static Ready start(Flags flags, Lifetime lifetime) throws Exception {
-    Path folder = Files.createDirectories(Path.of(flags.text("data-dir")).toAbsolutePath());
-    GatewaySettings settings = GatewaySettings.of(flags);
+    Path folder = DataFolder.named(Path.of(flags.text("data-dir")).toAbsolutePath());
+    GatewaySettings given = GatewaySettings.of(flags);
     int bookies = flags.integer("bookies", 1, 3);
     lock(folder);
     Ports ports = new Ports(folder);
+    // Daemons that run know these addresses, and Prometheus, too.
+    GatewaySettings settings = given.at(ports.latest("gateway", given.port()),
+        given.metricsPort() < 0 ? given.metricsPort() : ports.latest("metrics", given.metricsPort()));
 
     ZooKeeperNode zooKeeper = ZooKeeperNode.start(ZooKeeperNode.Settings.local(
-        folder.resolve("zookeeper"), ports.of("zookeeper", flags.integer("zookeeper-port", 0, 65_535)), TICK_MS));
+        DataFolder.of(folder.resolve("zookeeper")), ports.of("zookeeper", flags.integer("zookeeper-port", 0, 65_535)), TICK_MS));
     lifetime.add("zookeeper", zooKeeper::stop);
     zooKeeper.onDeath(lifetime::died);
     String uri = Cluster.uri(zooKeeper.address());
@@ -56,7 +59,7 @@ public final class Standalone {
 
     List<BookieSettings> wanted = new ArrayList<>();
     for (int number = 1; number <= bookies; number++) {
-      wanted.add(BookieSettings.local(folder.resolve("bookie-" + number), ports.of("bookie-" + number, 0), uri,
+      wanted.add(BookieSettings.local(DataFolder.of(folder.resolve("bookie-" + number)), ports.of("bookie-" + number, 0), uri,
           settings.zooKeeperTimeoutMs()));
     }
     List<BookieNode> nodes = together(wanted, lifetime);

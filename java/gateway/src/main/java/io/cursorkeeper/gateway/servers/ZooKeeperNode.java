@@ -68,10 +68,10 @@ public final class ZooKeeperNode {
 
   /** Starts and returns: alone once it serves, as a member at once; {@link #awaitServing} waits for the quorum. */
   public static ZooKeeperNode start(Settings settings) throws Exception {
-    Path folder = Files.createDirectories(settings.folder());
+    Path folder = DataFolder.named(settings.folder());
     requireFree(settings.host(), settings.port());
     forgetOldConfigurations(folder);
-    settings.ensemble().claim(Files.createDirectories(folder.resolve("data")));
+    settings.ensemble().claim(DataFolder.of(folder.resolve("data")));
     ZooKeeperServerEmbedded server = ZooKeeperServerEmbedded.builder()
         .baseDir(folder).configuration(configuration(settings)).exitHandler(ExitHandler.LOG_ONLY).build();
     server.start(START_MAX_MS);

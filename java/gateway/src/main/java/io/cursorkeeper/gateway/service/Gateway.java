@@ -106,7 +106,8 @@ public final class Gateway {
         .build();
     gauges();
     metricsServer = settings.metricsPort() < 0
-        ? null : MetricsServer.start(settings.metricsHost(), settings.metricsPort(), metrics, health);
+        ? null : MetricsServer.start(
+            settings.metricsHost(), settings.metricsPort(), metrics::text, health::whyNotServing);
   }
 
   /** Starts, warms up if there are bookies already, and returns ready. */

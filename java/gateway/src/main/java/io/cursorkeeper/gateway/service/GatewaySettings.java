@@ -146,6 +146,18 @@ public record GatewaySettings(
         flags.yes("callers-without-deployment"));
   }
 
+  /** The same on other ports. */
+  public GatewaySettings at(int gatewayPort, int gatewayMetricsPort) {
+    return new GatewaySettings(
+        host, gatewayPort, metricsHost, gatewayMetricsPort, entryBytesMax, messageBytesMax,
+        bookieFrameBytesMax, messageEntriesMax, messageLedgersMax, streamsMax, stallMaxMs,
+        inFlightBytesMax, inFlightEntriesMax, appendLingerMs, readChunkBytes, readChunkBytesMax,
+        readBytesMax, readsMax, openHandlesMax, uselessHandleAgeMaxMs, listInFlightMax,
+        ensembleChangesMax, addTimeoutS, addQuorumTimeoutS, readTimeoutS, zooKeeperTimeoutMs,
+        keepaliveMs, keepalivePermitMs, writableBookiesMin, warmUpEntries, tokens, roles,
+        callersWithoutDeployment);
+  }
+
   private static long or(long given, long otherwise) {
     return given == 0 ? otherwise : given;
   }

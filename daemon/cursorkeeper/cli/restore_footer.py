@@ -1,0 +1,237 @@
+"""`cursorkeeper restore-footer`: bytes of a footer into its znode, as a write of ours would put them there.
+
+Owns what is shown and asked before: what the bytes hold against what is there, and whether the cursor's own ledgers show
+that they are not the latest. Invariants: nothing is written unasked; a write is a compare-and-set on what was shown; the
+znode's version never starts again, so that a write that is late meets another one (COMMIT rule 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from cursorkeeper.cli import connect, cursor_name, options, roots
+from cursorkeeper.cli.connect import Ports
+from cursorkeeper.cli.footer_view import footer_json
+from cursorkeeper.cli.output import json_line, say
+from cursorkeeper.cli.problems import NO, USAGE, CommandError
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.positions import NUMBER_MAX
+from cursorkeeper.format import footer as codec
+from cursorkeeper.runtime.gc import Owned, doubt, owned_of
+from cursorkeeper.runtime.ledgers import APPLICATION
+from cursorkeeper_clients.zookeeper import errors as zk
+
+ABSENT = -1
+SHOWN = ("state", "epoch", "writer", "write", "generation", "markDelete", "base", "chain", "previous")
+"""Members that are compared; the others are for reports."""
+LATEST = (
+    "find the *latest* bytes: in the log of the daemon that held the cursor (`footer to restore`), else in ZooKeeper's newest copy. "
+    "If there are none, --older takes these: what was confirmed since is forgotten, and delivered again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be written over `version` (-1: there is no znode), and what is to be said about it."""
+
+    name: CursorName
+    version: int
+    there: Footer | None
+    problem_there: str
+    given: Footer
+    problems: list[str] = field(default_factory=list)
+    """Why the bytes are not the latest."""
+    notes: list[str] = field(default_factory=list)
+    """What may be a sign of that, and need not be."""
+    epoch_seen: int = 0
+    """The highest of the footers and of all ledgers of the cursor."""
+
+    def differences(self) -> dict[str, tuple[Any, Any]]:
+        """Member -> (there, given)."""
+        given = footer_json(self.given, self.version)
+        there = footer_json(self.there, self.version) if self.there is not None else dict.fromkeys(given)
+        return {key: (there[key], given[key]) for key in SHOWN if there[key] != given[key]}
+
+    def footer(self) -> Footer:
+        """What is written. Older bytes become a footer of their own, so that no epoch has two owners."""
+        if not self.problems:
+            return self.given
+        return replace(self.given, epoch=self.epoch_seen, writer=f"restore-footer/{secrets.token_hex(8)}", write=1)
+
+
+async def look(ports: Ports, name: CursorName, root: str, data: bytes | None) -> Plan:
+    """`data`: the bytes to put back; None: those that are there. Raises CommandError, DamageError, what the clients raise."""
+    path = name.path(root)
+    await ports.zookeeper.sync(path)
+    try:
+        node = await ports.zookeeper.get(path)
+    except zk.NoNode:
+        node = None
+    if data is None and node is None:
+        raise CommandError(f"{name}: it has no footer", "name a FILE with the latest bytes", NO)
+    there, problem = None, "there is none"
+    if node is not None:
+        try:
+            there, problem = codec.decode(node.data, name), ""
+            codec.decode(node.data, name, node.version)
+        except DamageError as e:
+            problem = str(e)
+    given = codec.decode(node.data if data is None and node is not None else data or b"", name)
+    plan = Plan(name, ABSENT if node is None else node.version, there, problem, given)
+    return await _held_against(ports, plan)
+
+
+async def _held_against(ports: Ports, plan: Plan) -> Plan:
+    """Whether something later than the bytes is known: a footer, or a ledger."""
+    owned = await _ledgers(ports, plan.name)
+    problems = [why for one in owned if (why := doubt(one, plan.given))]
+    known = {one.ledger for one in owned}
+    problems += [f"ledger {gone}, which the bytes name, is not there" for gone in sorted(plan.given.named_ledgers() - known)]
+    epochs = [plan.given.epoch, *(one.epoch for one in owned)]
+    if plan.there is not None:
+        epochs.append(plan.there.epoch)
+        if (plan.there.epoch, plan.there.write) > (plan.given.epoch, plan.given.write):
+            problems.append(
+                f"the footer that is there is of epoch {plan.there.epoch}, write {plan.there.write}, and the bytes of epoch "
+                f"{plan.given.epoch}, write {plan.given.write}"
+            )
+    named = plan.given.named_ledgers()
+    notes = [
+        f"ledger {one.ledger} is of the same owner, and the bytes do not name it: if a later write of it does, they are not the latest"
+        for one in owned
+        if (one.epoch, one.writer) == (plan.given.epoch, plan.given.writer) and one.ledger not in named
+    ]
+    return replace(plan, problems=problems, notes=notes, epoch_seen=min(max(epochs), NUMBER_MAX - 1))
+
+
+async def _ledgers(ports: Ports, name: CursorName) -> list[Owned]:
+    """Every ledger that says it is this cursor's."""
+    deployment = await ports.footers.known_deployment()
+    found = [owned_of(info, deployment) async for info in ports.ledgers.list({"application": APPLICATION})]
+    return [owned for owned in found if owned is not None and owned.name == name]
+
+
+async def write(ports: Ports, plan: Plan, root: str) -> int:
+    """The znode's version then. Raises CommandError, ZooKeeperError."""
+    path, footer = plan.name.path(root), plan.footer()
+    version = plan.version
+    if version == ABSENT:
+        await ports.zookeeper.ensure_path(path.rpartition("/")[0])
+    wanted = max(version + 1, (plan.given.written_as or 0) + 1) if version == ABSENT else version + 1
+    while version < wanted:
+        data = ports.footers.encoded(footer.written_at(version + 1))
+        try:
+            if version == ABSENT:
+                await ports.zookeeper.create(path, data)
+                version = 0
+            else:
+                version = await ports.zookeeper.set(path, data, version)
+        except zk.OutcomeUnknown:
+            await ports.zookeeper.sync(path)
+            if (await ports.zookeeper.get(path)).data != data:
+                raise
+            version += 1
+        except (zk.BadVersion, zk.NodeExists) as e:
+            raise CommandError(f"{plan.name}: its footer has changed since it was shown", "look at it again", NO) from e
+    return version
+
+
+def show(plan: Plan) -> None:
+    """For people."""
+    say(str(plan.name), bold=True)
+    where = "there is no znode" if plan.version == ABSENT else f"the znode has version {plan.version}"
+    said = "an earlier release" if plan.given.written_as is None else f"version {plan.given.written_as}"
+    say(f"  {where}{f'; {plan.problem_there}' if plan.problem_there and plan.version != ABSENT else ''}")
+    say(f"  the bytes were written as {said}")
+    for key, (there, given) in plan.differences().items():
+        say(f"  {key:<11} there: {there}")
+        say(f"  {'':<11} bytes: {given}")
+    for note in plan.notes:
+        say(f"  note: {note}")
+    for problem in plan.problems:
+        say(f"  NOT THE LATEST: {problem}")
+
+
+def as_json(plan: Plan, written: int | None) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "cursor": plan.name.display,
+        "znodeVersion": None if plan.version == ABSENT else plan.version,
+        "problemThere": plan.problem_there,
+        "writtenAs": plan.given.written_as,
+        "differences": {key: {"there": there, "bytes": given} for key, (there, given) in plan.differences().items()},
+        "notTheLatest": plan.problems,
+        "notes": plan.notes,
+        "written": written is not None,
+        "version": written,
+    }
+
+
+def bytes_of(file: Path) -> bytes:
+    """Of a file, or of standard input; without the line end that an editor or a log adds."""
+    data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    return data.rstrip(b"\r\n")
+
+
+def restore_footer(
+    cursor: Annotated[str, typer.Argument(help="'TOPIC|SUBSCRIPTION'.", metavar="CURSOR")],
+    file: Annotated[Path | None, typer.Argument(help="The latest bytes of its footer; - for standard input.")] = None,
+    as_it_is: Annotated[bool, typer.Option("--as-it-is", help="The bytes that are in the znode now, instead of a file.")] = False,
+    older: Annotated[
+        bool, typer.Option("--older", help="Also bytes that are not the latest: what was confirmed since is forgotten.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
+    zookeeper: options.Zookeeper = None,
+    gateway: options.Gateway = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    broker_conf: options.BrokerConf = None,
+    json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Put the bytes of a cursor's footer back into ZooKeeper, after showing what they hold.
+
+    For a cursor that is refused with FOOTER_REPLACED, FOOTER_LOST, or a DAMAGED footer. Bytes written by other means are
+    refused, because nothing says that they are the latest; with older ones, confirmed acks are delivered again. What is
+    there is compared with the bytes, and both with the cursor's ledgers. Whoever holds the cursor meanwhile is deposed.
+    """
+    if (file is None) == (not as_it_is):
+        raise CommandError("what is to be put back?", "name a FILE, or say --as-it-is", USAGE)
+    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
+    name = cursor_name.parse(cursor)
+    data = None if file is None else bytes_of(file)
+
+    async def looked() -> Plan:
+        async with connect.ports(settings) as ports:
+            await roots.check_root(ports.zookeeper, settings, needs_id=True)
+            return await look(ports, name, settings.root, data)
+
+    async def done(plan: Plan) -> int:
+        async with connect.ports(settings) as ports:
+            return await write(ports, plan, settings.root)
+
+    plan, written = asyncio.run(looked()), None
+    if not json:
+        show(plan)
+    may = older or not plan.problems
+    # a person may think for longer than a session of ZooKeeper lives
+    if may and (yes or (not json and sys.stdin.isatty() and typer.confirm("write this?"))):
+        written = asyncio.run(done(plan))
+    if json:
+        json_line(as_json(plan, written))
+    elif written is not None:
+        say(f"written as version {written}; `cursorkeeper verify '{name.display}'` says what a recovery finds")
+    if written is not None:
+        return
+    why = "" if may else ": these bytes are not the latest"
+    say(f"cursorkeeper: {name}: nothing was written{why}", err=True)
+    say(f"What to do: {'add --yes' if may else LATEST}", err=True)
+    raise typer.Exit(NO)

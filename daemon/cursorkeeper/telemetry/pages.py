@@ -1,0 +1,82 @@
+"""The HTTP server of /metrics, in threads of its own: the event loop's load does not make it late.
+
+Owns: how long a peer may take, and how many there may be. A request that is only half sent, and a peer that speaks TLS, hold a
+thread for `REQUEST_MAX_S` at most; where too many are open, the oldest goes, so that Prometheus is always answered.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+CONNECTIONS_MAX = 32
+REQUEST_MAX_S = 10.0
+_STOP_MAX_S = 2.0
+
+
+class _Handler(WSGIRequestHandler):
+    """One request; a peer may be silent for so long in the middle of it."""
+
+    timeout = REQUEST_MAX_S
+
+    def log_message(self, format: str, *args: Any) -> None:  # the name is the base class's
+        """Scrapes are no news."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, and so many connections."""
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._open: deque[socket.socket] = deque()
+        self._lock = threading.Lock()
+        super().__init__(*arguments, **named)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A new connection; the oldest one goes if there are too many."""
+        with self._lock:
+            self._open.append(request)
+            oldest = self._open.popleft() if len(self._open) > CONNECTIONS_MAX else None
+        if oldest is not None:
+            with suppress(OSError):  # its thread closes it; it may just have done so
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection ends."""
+        with self._lock, suppress(ValueError):
+            self._open.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A peer that broke off is its own concern."""
+
+
+class _Server6(_Server):
+    """The same for an IPv6 address."""
+
+    address_family = socket.AF_INET6
+
+
+def serve(registry: CollectorRegistry, host: str, port: int) -> tuple[int, Callable[[], None]]:
+    """Serves in a thread; returns the port and how to stop. Raises OSError."""
+    kind = _Server6 if ":" in host else _Server
+    server = make_server(host, port, make_wsgi_app(registry), server_class=kind, handler_class=_Handler)
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=_STOP_MAX_S)
+
+    return int(server.server_port), stop

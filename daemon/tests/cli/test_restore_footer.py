@@ -1,0 +1,146 @@
+"""`restore-footer` on fakes: what it shows, what it refuses, and that a restored cursor loses nothing and is again like any other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cursorkeeper.cli.problems import CommandError
+from cursorkeeper.cli.restore_footer import Plan, as_json, bytes_of, look, show, write
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.footer import FooterState
+from cursorkeeper.core.names import ROOT
+from cursorkeeper.format import footer as footer_bytes
+from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone
+
+from daemon.tests.cli.conftest import CliWorld
+from daemon.tests.support.world import NAME, Source, acks
+
+
+async def two_owners(world: CliWorld) -> tuple[bytes, bytes]:
+    """(an older copy of the footer, the latest bytes): the second owner has confirmed more."""
+    await world.closed(l7=((1, 3),))
+    older = world.zookeeper.tree.get(NAME.path()).data
+    source = await world.source()
+    await source.durable(source.ack(acks(7, 20)))
+    await world.close(source)
+    return older, world.zookeeper.tree.get(NAME.path()).data
+
+
+async def looked(world: CliWorld, data: bytes | None) -> Plan:
+    return await look(await world.ports(), NAME, ROOT, data)
+
+
+async def restored(world: CliWorld, data: bytes | None) -> int:
+    ports = await world.ports()
+    return await write(ports, await look(ports, NAME, ROOT, data), ROOT)
+
+
+async def reopened(world: CliWorld) -> Source:
+    """A new owner, which can work."""
+    source = await world.source()
+    assert source.told.refused is None, source.told.refused
+    await source.durable(source.ack(acks(7, 90)))
+    return source
+
+
+async def test_the_latest_bytes_are_put_back(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    older, latest = await two_owners(world)
+    await world.overwrite(NAME, older)
+    refused = (await world.source()).told.refused
+    assert refused is not None and refused[0] == "FOOTER_REPLACED"
+    plan = await looked(world, latest)
+    assert not plan.problems and "its znode has version" in plan.problem_there
+    differences = plan.differences()
+    assert differences["epoch"] == (1, 2) and {"writer", "chain"} <= differences.keys()
+    show(plan)
+    shown = capsys.readouterr().out
+    assert NAME.display in shown and "epoch       there: 1\n" in shown and "bytes: 2\n" in shown
+    version = await restored(world, latest)
+    node = world.zookeeper.tree.get(NAME.path())
+    assert node.version == version and footer_bytes.decode(node.data, NAME, version).epoch == 2
+    source = await reopened(world)
+    assert all(source.machine.acks.is_acked(7, entry) for entry in (1, 3, 20))
+
+
+async def test_older_bytes_are_refused_and_nothing_is_written(world: CliWorld) -> None:
+    older, latest = await two_owners(world)
+    plan = await looked(world, older)
+    assert any("the footer that is there is of epoch 2" in problem for problem in plan.problems)
+    # also when the latest footer is not there any more: the ledgers know
+    await world.overwrite(NAME, older)
+    plan = await looked(world, older)
+    newest = footer_bytes.decode(latest).chain[-1].ledger
+    assert any(f"ledger {newest} is of epoch 2" in problem for problem in plan.problems)
+    said = as_json(plan, None)
+    assert said["written"] is False and said["notTheLatest"] == plan.problems
+
+
+async def test_older_bytes_that_somebody_wants_have_an_epoch_of_their_own(world: CliWorld) -> None:
+    older, _ = await two_owners(world)
+    await world.overwrite(NAME, older)
+    await restored(world, older)
+    footer = await world.footer()
+    assert footer.epoch == 2 and footer.writer.startswith("restore-footer/")
+    source = await reopened(world)
+    assert source.machine.epoch == 3 and source.machine.acks.is_acked(7, 1)
+
+
+async def test_a_lost_footer_comes_back_at_a_version_that_it_never_had(world: CliWorld) -> None:
+    """A compare-and-set of before, however late, must not find the version that it expects."""
+    _, latest = await two_owners(world)
+    ports = await world.ports()
+    before = (await ports.zookeeper.get(NAME.path())).version
+    await ports.zookeeper.delete(NAME.path(), before)
+    assert await restored(world, latest) == before + 1
+    assert (await world.footer()).state is FooterState.CLOSED
+    await reopened(world)
+
+
+async def test_what_is_there_can_be_taken_as_it_is(world: CliWorld) -> None:
+    """All znodes were copied to another ZooKeeper, say, where versions begin again."""
+    _, latest = await two_owners(world)
+    await world.overwrite(NAME, latest)
+    assert (await looked(world, None)).problems == []
+    await restored(world, None)
+    await reopened(world)
+
+
+async def test_an_answer_that_is_lost_is_looked_up(world: CliWorld) -> None:
+    _, latest = await two_owners(world)
+    await world.overwrite(NAME, latest)
+    world.zookeeper.faults.next("set", UnknownDone())
+    version = await restored(world, latest)
+    assert world.zookeeper.tree.get(NAME.path()).version == version
+
+
+async def test_who_came_in_between_is_not_overwritten(world: CliWorld) -> None:
+    _, latest = await two_owners(world)
+    ports = await world.ports()
+    plan = await look(ports, NAME, ROOT, latest)
+    await reopened(world)
+    with pytest.raises(CommandError, match="has changed since it was shown"):
+        await write(ports, plan, ROOT)
+
+
+async def test_bytes_that_are_no_footer_of_this_cursor(world: CliWorld) -> None:
+    _, latest = await two_owners(world)
+    other = footer_bytes.encode(replace(footer_bytes.decode(latest), subscription="other"))
+    for data, words in ((latest[:-9], "footer"), (other, "not of")):
+        with pytest.raises(DamageError, match=words):
+            await looked(world, data)
+
+
+async def test_a_ledger_that_is_gone_is_told(world: CliWorld) -> None:
+    _, latest = await two_owners(world)
+    gone = footer_bytes.decode(latest).chain[-1].ledger
+    ports = await world.ports("writer")
+    ports.ledgers.act_for(await ports.footers.deployment())
+    await ports.ledgers.delete(gone)
+    assert (await looked(world, latest)).problems == [f"ledger {gone}, which the bytes name, is not there"]
+
+
+def test_the_line_end_of_an_editor_is_none_of_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "footer").write_bytes(b"{}\r\n")
+    assert bytes_of(tmp_path / "footer") == b"{}"
