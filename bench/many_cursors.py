@@ -167,7 +167,7 @@ class Load:
                 self._durable(self.cursors[message.durable.handle], message.durable.seq)
             case "pause":
                 self.pauses += 1
-            case "refused" | "deposed" | "closed":
+            case "refused" | "deposed":
                 raise SystemExit(f"the daemon said {message}")
 
     def _opened(self, cursor: Cursor) -> None:

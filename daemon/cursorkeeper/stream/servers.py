@@ -58,9 +58,18 @@ class SessionFactory:
         return Session(self._keeper, self._pool, name=self._name, incarnation=self._incarnation, credentials=self._credentials)
 
 
-async def _read_all(session: Session, messages: AsyncIterator[Any]) -> None:
+SLICE_MESSAGES = 4
+"""So many of one stream are taken before other streams, and the cursors, get their turn, however many are there."""
+
+
+async def read_all(session: Session, messages: AsyncIterator[Any]) -> None:
+    """Every message of a stream, in slices. Raises ProtocolViolation."""
+    taken = 0
     async for message in messages:
         session.receive(message)
+        taken += 1
+        if taken % SLICE_MESSAGES == 0:
+            await asyncio.sleep(0)
 
 
 class AckSinkService(rpc.AckSinkServicer):
@@ -79,7 +88,7 @@ class AckSinkService(rpc.AckSinkServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._streams += 1
         session = self._sessions()
-        reader = asyncio.ensure_future(_read_all(session, request_iterator))
+        reader = asyncio.ensure_future(read_all(session, request_iterator))
         reader.add_done_callback(lambda _task: session.outbox.close())
         is_late = asyncio.get_running_loop().call_later(self._hello_timeout_s, _end_if_silent, session)
         try:
@@ -168,9 +177,12 @@ class Subscriber:
                 await asyncio.gather(reader, writer, return_exceptions=True)
 
     async def _receive_all(self, session: Session, call: Any) -> None:
-        async for message in call:
-            self.connected = True
-            session.receive(message)
+        async def heard() -> AsyncIterator[Any]:
+            async for message in call:
+                self.connected = True
+                yield message
+
+        await read_all(session, heard())
 
     @staticmethod
     async def _write_all(session: Session, call: Any) -> None:

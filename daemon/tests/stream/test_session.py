@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream import outstanding, state_parts
 from cursorkeeper.stream.credits import CreditPool
+from cursorkeeper.stream.servers import read_all
 from cursorkeeper.stream.session import Session
 from cursorkeeper_clients._proto import acks_pb2 as pb
 
@@ -195,3 +197,27 @@ async def test_small_batches_are_bounded_while_bookkeeper_is_away(monkeypatch: p
     stream.ack(51, 51)
     refused = await stream.until("refused")
     assert code(refused) == "CREDIT_EXCEEDED" and "50 messages" in refused.message
+
+
+async def test_ten_thousand_messages_of_one_stream_take_turns_with_another_stream() -> None:
+    """All of one stream's opens are there at once. Another stream's message comes after a few of them, not after all."""
+    keeper = await World().keeper()
+    busy, other = Stream(keeper), Stream(keeper)
+
+    async def opens() -> AsyncIterator[pb.SourceMessage]:
+        for number in range(500):
+            asked = pb.OpenCursor(handle=number, topic=TOPIC, subscription=f"s-{number}", create=True, takeover=True)
+            yield pb.SourceMessage(open_cursor=asked)
+
+    async def one() -> AsyncIterator[pb.SourceMessage]:
+        yield pb.SourceMessage(open_cursor=pb.OpenCursor(handle=1, topic=TOPIC, subscription="other", create=True, takeover=True))
+
+    reading = asyncio.ensure_future(read_all(busy.session, opens()))
+    await read_all(other.session, one())
+    assert len(keeper.cursors) < 50, "the other one's cursor is among the first"
+    await other.until("credit")
+    assert len(keeper.cursors) < 500, "and it is open before all of the first stream's messages were taken"
+    await reading
+    assert len(keeper.cursors) == 501
+    keeper.abandon()
+    await keeper.wait_tasks(10)
