@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import opening
+from cursorkeeper.core import evidence, opening
 from cursorkeeper.core.commit import Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.table import LIVE, OWNING, State
@@ -213,8 +213,8 @@ def drive(m: CursorMachine, now: float) -> None:
 
 
 def _send_away(m: CursorMachine, now: float) -> None:
-    """Who has waited for ZooKeeper for too long is told so; the cursor stays as it is."""
-    on_zookeeper = m.state is State.CLAIMING or m.state in OWNING
+    """Who has waited for ZooKeeper for too long is told so; the cursor stays as it is. Waiting for a turn to ask it is not that."""
+    on_zookeeper = (m.state is State.CLAIMING or m.state in OWNING) and not evidence.is_footer_held(m)
     for number, question in list(m.answers.questions.items()):
         if question.proved or not on_zookeeper:
             question.since_s = None

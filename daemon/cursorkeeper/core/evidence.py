@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 _ASKING = frozenset({WriterPhase.CREATING, WriterPhase.CHECKING, WriterPhase.ENDING})
 
 
+def is_footer_held(m: CursorMachine) -> bool:
+    """What is to be asked of the footer next waits for its turn here: ZooKeeper does not know of it."""
+    o = m.commit.outstanding
+    return (o is not None and o.token in m.held) or (m.opening.reading_footer and m.opening.token in m.held)
+
+
 def waited_at_s(m: CursorMachine) -> float | None:
     """When the oldest unconfirmed message will have waited too long, for whatever reason."""
     oldest = m.progress.oldest_unconfirmed_s

@@ -202,6 +202,20 @@ async def test_openings_take_turns() -> None:
     assert lane.at_work == 0
 
 
+@virtual
+async def test_an_open_that_waits_for_its_turn_does_not_wait_for_zookeeper() -> None:
+    """ZooKeeper answers every request in a second, one opening asks at once, and the tenth open waits for half a minute: longer
+    than anybody may wait for ZooKeeper, and it is opened all the same."""
+    world = World(limits=Limits(answer_wait_max_ms=10_000), keeper_limits=KeeperLimits(openings_at_once_max=1))
+    keeper = await world.keeper()
+    world.zookeeper.faults.latency_s = (0.5, 0.5)
+    began = now()
+    made = [Source(keeper, named(number)) for number in range(10)]
+    await asyncio.gather(*(one.open() for one in made), return_exceptions=True)
+    assert now() - began > 15
+    assert not any(one.told.refused for one in made), [one.told.refused for one in made]
+
+
 # ---- a full window
 
 
