@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from cursorkeeper_clients._proto import acks_pb2 as pb
@@ -36,6 +37,63 @@ def encode_acks(acks: Acks) -> bytes:
         body = _ledger(ledger)
         parts += (b"\x22", _varint(len(body)), body)  # AckBatch.ledgers = 4
     return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What a keeper takes in one batch, as its Hello says; 0: not told."""
+
+    ledgers_max: int = 0
+    partials_max: int = 0
+    unconfirmed_parts_max: int = 0
+
+
+def split(encoded: bytes, limits: BatchLimits) -> list[tuple[bytes, int]]:
+    """The bytes of `encode_acks` as batches that the keeper takes, each with its parts (data ledgers and partly acked batches).
+    Mark-delete and properties are in the last one."""
+    whole = pb.AckBatch.FromString(encoded)
+    counts = [(1, sum(map(partial_parts, part.partial)) if part.partial else 0) for part in whole.ledgers]
+    ledgers, partials = len(counts), sum(count for _, count in counts)
+    if _fits(ledgers, limits.ledgers_max) and _fits(partials, limits.partials_max):
+        return [(encoded, ledgers + partials)]
+    batches = [pb.AckBatch()]
+    ledgers = partials = 0
+    for part in whole.ledgers:
+        if not _fits(ledgers + 1, limits.ledgers_max):
+            batches.append(pb.AckBatch())
+            ledgers = partials = 0
+        target = batches[-1].ledgers.add()
+        target.CopyFrom(part)
+        del target.partial[:]
+        ledgers += 1
+        for partial in part.partial:
+            count = partial_parts(partial)
+            if partials and not _fits(partials + count, limits.partials_max):
+                batches.append(pb.AckBatch())
+                target = batches[-1].ledgers.add(ledger_id=part.ledger_id)
+                ledgers, partials = 1, 0
+            target.partial.append(partial)
+            partials += count
+    last = batches[-1]
+    if whole.HasField("mark_delete"):
+        last.mark_delete.CopyFrom(whole.mark_delete)
+    if whole.HasField("properties"):
+        last.properties.CopyFrom(whole.properties)
+    return [(each.SerializeToString(), parts_of(each)) for each in batches]
+
+
+def parts_of(batch: pb.AckBatch) -> int:
+    """Data ledgers and partly acked batches, as a keeper counts them."""
+    return sum(1 + sum(map(partial_parts, part.partial)) for part in batch.ledgers)
+
+
+def partial_parts(partial: pb.PartialAck) -> int:
+    """One, and one more for every 64 ranges or 128 words."""
+    return 1 + len(partial.acked) // 64 + len(partial.ack_set) // 128
+
+
+def _fits(count: int, limit: int) -> bool:
+    return not limit or count <= limit
 
 
 def ack_batch(handle: int, seq: int, generation: int, encoded: bytes) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.columns import BatchLimits
 from cursorkeeper_clients.ack_stream.fake_cursor import FakeCursor
 from cursorkeeper_clients.ack_stream.fake_stream import FakeStream
 
@@ -26,6 +27,9 @@ _SERVER_OPTIONS = [
 ]
 
 
+LIMITS = BatchLimits(1_000, 1_000, 65_536)
+
+
 @dataclass
 class KeeperFaults:
     """May be changed while it runs."""
@@ -33,6 +37,7 @@ class KeeperFaults:
     durable_delay_s: float = 0.0  # between accepting and confirming
     hold_durable: bool = False  # nothing becomes durable; `FakeKeeper.release` ends it
     credit_bytes: int = 4 << 20
+    limits: BatchLimits = LIMITS  # of a batch, as Hello says
     refuse_opens: int = 0  # so many opens are refused as UNAVAILABLE
     silent: bool = False  # no Hello is answered
     zookeeper_away: bool = False  # opens are refused as UNAVAILABLE, but for those that resume

@@ -8,11 +8,13 @@ Invariant: a refused handle is forgotten; what it had accepted before still beco
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.columns import parts_of
 from cursorkeeper_clients.ack_stream.fake_cursor import FakeCursor, FakeRefusal, FakeState
 from cursorkeeper_clients.ack_stream.messages import hello, position, position_of
 from cursorkeeper_clients.ack_stream.values import Position
@@ -32,6 +34,8 @@ class _Handle:
     used: int = 0
     last_seq: int = 0
     confirmed: int = 0
+    waiting: deque[tuple[int, int]] = field(default_factory=deque)
+    """seq and parts of batches that are not confirmed."""
 
 
 class FakeStream:
@@ -47,7 +51,10 @@ class FakeStream:
 
     def hello(self) -> None:
         """The keeper's first message."""
-        self.send(pb.KeeperMessage(hello=hello("fake-keeper", f"{self.keeper.incarnation}")))
+        said, limits = hello("fake-keeper", f"{self.keeper.incarnation}"), self.keeper.faults.limits
+        said.ack_ledgers_max, said.ack_partials_max = limits.ledgers_max, limits.partials_max
+        said.unconfirmed_parts_max = limits.unconfirmed_parts_max
+        self.send(pb.KeeperMessage(hello=said))
 
     def send(self, message: pb.KeeperMessage) -> None:
         """Towards the source."""
@@ -105,6 +112,8 @@ class FakeStream:
             change(handle.cursor.durable)
             handle.granted += size
             handle.confirmed = seq
+            while handle.waiting and handle.waiting[0][0] <= seq:
+                handle.waiting.popleft()
         self.send(pb.KeeperMessage(durable=pb.Durable(handle=number, seq=handle.confirmed)))
         self.send(pb.KeeperMessage(credit=pb.Credit(handle=number, granted_bytes=handle.granted)))
 
@@ -172,6 +181,13 @@ class FakeStream:
         handle.used += size
         if handle.used > handle.granted:
             raise FakeRefusal("CREDIT_EXCEEDED", f"{handle.used} bytes used, {handle.granted} granted")
+        limits, ledgers, parts = self.keeper.faults.limits, len(batch.ledgers), parts_of(batch)
+        if ledgers > limits.ledgers_max or parts - ledgers > limits.partials_max:
+            raise FakeRefusal("TOO_LARGE", f"{ledgers} data ledgers and {parts - ledgers} batches: split it")
+        waiting = sum(count for _, count in handle.waiting)
+        if waiting and waiting + parts > limits.unconfirmed_parts_max:
+            raise FakeRefusal("CREDIT_EXCEEDED", f"{waiting + parts} data ledgers and batches are not confirmed")
+        handle.waiting.append((batch.seq, parts))
         if batch.generation > handle.cursor.generation:
             raise FakeRefusal("WRONG_GENERATION", f"generation {batch.generation}, the cursor has {handle.cursor.generation}")
         if batch.generation < handle.cursor.generation:  # from before a reset: dropped, decided

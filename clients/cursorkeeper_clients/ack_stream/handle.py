@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.columns import ack_batch, encode_acks, source_message_of
+from cursorkeeper_clients.ack_stream.columns import BatchLimits, ack_batch, encode_acks, source_message_of, split
 from cursorkeeper_clients.ack_stream.errors import (
     AcksTooLarge,
     AckStreamError,
@@ -32,12 +33,25 @@ from cursorkeeper_clients.ack_stream.settings import SourceSettings
 from cursorkeeper_clients.ack_stream.values import Acks, CursorState, LayoutItem, Position
 
 T = TypeVar("T")
+NOT_TOLD = BatchLimits()
 
 
 class CursorHandle:
     """Made by `SourceSession.open`. `on_durable(seq)` is called with every confirmation, in the loop, and must be quick."""
 
-    def __init__(self, number: int, cursor: str, settings: SourceSettings, outbox: Outbox, known: CursorState | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        cursor: str,
+        settings: SourceSettings,
+        outbox: Outbox,
+        known: CursorState | None = None,
+        limits: BatchLimits = NOT_TOLD,
+    ) -> None:
+        self._limits = limits
+        self._unconfirmed: deque[tuple[int, int]] = deque()
+        """seq and parts of batches that are not confirmed."""
+        self._unconfirmed_parts = 0
         self.number, self.cursor, self._settings, self._outbox = number, cursor, settings, outbox
         self._known = known
         self.resumed = False
@@ -80,7 +94,8 @@ class CursorHandle:
         return await self._within(asyncio.shield(self._opened), self._settings.open_timeout_s, "open")
 
     async def send_acks(self, acks: Acks | bytes) -> int:
-        """Send one batch (or the bytes of `encode_acks`) and return its seq; waits for credit, first come first served.
+        """Send one batch (or the bytes of `encode_acks`) and return its seq; waits for credit, first come first served. What is more
+        than the keeper takes at once leaves as several; the seq is that of the last.
 
         Not confirmed yet: see `wait_durable`. After `AcksTooLarge` and `SendWindowFull` nothing was sent.
         """
@@ -91,15 +106,8 @@ class CursorHandle:
         generation = self.generation  # acks made before a reset do not join after it
         with self._queueing():
             async with self._sending:
-                await self._outbox.wait_room()
-                batch = ack_batch(self.number, self.last_seq + 1, generation, encoded)
-                while self.sent_bytes + len(batch) > self.granted_bytes:
-                    await self._wait_changed("credit")
-                    batch = ack_batch(self.number, self.last_seq + 1, generation, encoded)
-                self._check()
-                self.sent_bytes += len(batch)
-                self.last_seq += 1
-                self._outbox.put(source_message_of(batch))
+                for part, parts in split(encoded, self._limits):
+                    await self._send_batch(part, parts, generation)
                 return self.last_seq
 
     async def wait_durable(self, seq: int, timeout_s: float | None = None) -> None:
@@ -219,8 +227,26 @@ class CursorHandle:
 
     # --- inside ---
 
+    async def _send_batch(self, encoded: bytes, parts: int, generation: int) -> None:
+        await self._outbox.wait_room()
+        limit = self._limits.unconfirmed_parts_max
+        while limit and self._unconfirmed_parts and self._unconfirmed_parts + parts > limit:
+            await self._wait_changed("confirmations")
+        batch = ack_batch(self.number, self.last_seq + 1, generation, encoded)
+        while self.sent_bytes + len(batch) > self.granted_bytes:
+            await self._wait_changed("credit")
+            batch = ack_batch(self.number, self.last_seq + 1, generation, encoded)
+        self._check()
+        self.sent_bytes += len(batch)
+        self.last_seq += 1
+        self._unconfirmed_parts += parts
+        self._unconfirmed.append((self.last_seq, parts))
+        self._outbox.put(source_message_of(batch))
+
     def _confirmed(self, seq: int) -> None:
         self.durable_seq = max(self.durable_seq, min(seq, self.last_seq))
+        while self._unconfirmed and self._unconfirmed[0][0] <= self.durable_seq:
+            self._unconfirmed_parts -= self._unconfirmed.popleft()[1]
         while self._durable_waiters and self._durable_waiters[0][0] <= self.durable_seq:
             waiter = heapq.heappop(self._durable_waiters)[2]
             if not waiter.done():

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.columns import BatchLimits
 from cursorkeeper_clients.ack_stream.errors import AckStreamError, KeeperTimeout, SessionRefused
 from cursorkeeper_clients.ack_stream.handle import CursorHandle
 from cursorkeeper_clients.ack_stream.messages import PROTOCOL_VERSION, hello, layout_run, position
@@ -119,7 +120,9 @@ class SourceSession:
     def _new_handle(self, cursor: str, known: CursorState | None = None) -> CursorHandle:
         if self.ended:
             raise self.ended
-        handle = CursorHandle(self._next_handle, cursor, self._settings, self.outbox, known)
+        told = self.keeper or pb.Hello()
+        limits = BatchLimits(told.ack_ledgers_max, told.ack_partials_max, told.unconfirmed_parts_max)
+        handle = CursorHandle(self._next_handle, cursor, self._settings, self.outbox, known, limits)
         self._handles[handle.number] = handle
         self._next_handle += 1
         return handle

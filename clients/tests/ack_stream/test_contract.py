@@ -275,3 +275,21 @@ async def test_a_resuming_reset_holds_over_a_kill(keeper: Keeper, topic: str) ->
     async with SourceConnection(keeper.address, SETTINGS) as check:
         state = await reopened(check, topic)
         assert (state.mark_delete, {k: list(v) for k, v in state.acked.items()}) == (Position(10, 49), {10: [60]})
+
+
+async def test_what_is_too_much_for_one_message_leaves_as_several(session: SourceSession, topic: str) -> None:
+    """Hello says how many data ledgers and partly acked batches a message may have; the source need not care."""
+    told = session.keeper
+    assert told is not None and told.ack_ledgers_max and told.ack_partials_max and told.unconfirmed_parts_max
+    ledgers, batches = told.ack_ledgers_max + 5, told.ack_partials_max + 5
+    handle = session.open(topic, "s")
+    await handle.wait_opened()
+    parts = [LedgerAcks(ledger, [3, 5]) for ledger in range(1, ledgers + 1)]
+    parts.append(LedgerAcks(ledgers + 1, [9], (), [PartialBatch(10 + at, 4, BitMap([at % 4])) for at in range(batches)]))
+    seq = await handle.send_acks(Acks(parts, mark_delete=Position(0, 2), properties={"p": 7}))
+    assert seq == 3, "two messages of ledgers, and what the second has no room for"
+    await handle.wait_durable(seq)
+    state = await session.open(topic, "s", takeover=True).wait_opened()
+    assert all(list(state.acked[ledger]) == [3, 5] for ledger in range(1, ledgers + 1)) and list(state.acked[ledgers + 1]) == [9]
+    assert {key: list(p.missing) for key, p in state.partials.items()} == {(ledgers + 1, 10 + at): [at % 4] for at in range(batches)}
+    assert (state.mark_delete, state.mark_delete_properties) == (Position(0, 2), {"p": 7})

@@ -9,7 +9,7 @@ for a reader to take them in at once; there is at least one part; no bitmap of t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from cursorkeeper.core.bitmaps import between
@@ -73,6 +73,18 @@ def cut_delta(delta: Delta, body_bytes_max: int) -> tuple[Delta, ...]:
                 raise ValueError(f"{type(piece).__name__} may take {size} bytes, a record body has {body_bytes_max}")
         parts[-1].add(piece, size, members, containers)
     return tuple(part.taken() for part in parts if part.pieces)
+
+
+def portion(delta: Delta, sets_max: int) -> tuple[Delta, Delta]:
+    """The delta as two that join to it: the first with at most so many ledgers and batches, and with all that is neither; the second
+    is empty if that is all of it."""
+    if len(delta.acks) + len(delta.partials) <= sets_max:
+        return delta, Delta()
+    acks = list(delta.acks.items())
+    partials = list(delta.partials.items())
+    left = max(0, sets_max - len(acks))
+    first = replace(delta, acks=dict(acks[:sets_max]), partials=dict(partials[:left]))
+    return first, Delta(acks=dict(acks[sets_max:]), partials=dict(partials[left:]))
 
 
 def _pieces(delta: Delta, body_bytes_max: int) -> Iterator[_Piece]:

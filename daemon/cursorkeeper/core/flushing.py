@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core import rolling, snapshotting, whole_states
-from cursorkeeper.core.cutting import cut_delta
+from cursorkeeper.core.cutting import cut_delta, portion
 from cursorkeeper.core.flush_policy import flush_at
-from cursorkeeper.core.joining import NOTHING, join
+from cursorkeeper.core.joining import join
+from cursorkeeper.core.limits import TAKEN_PARTS_MAX
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.values import Delta, MarkDeleteProperties, RawEntry, Record, RecordBody, Stamp
@@ -44,7 +45,8 @@ def absorb(m: CursorMachine) -> None:
 
 
 def take(m: CursorMachine) -> None:
-    """Everything accepted becomes records in the outbox; its messages are bound to the last of them."""
+    """Everything accepted becomes records in the outbox; its messages are bound to the last of them. Very much becomes records in
+    several steps, so that others have their turn between them."""
     absorb(m)
     if m.state_writer is not None:
         whole_states.take(m)
@@ -53,9 +55,10 @@ def take(m: CursorMachine) -> None:
         m.progress.bind_to_newest()
         m.confirmed(m.progress.confirmations())
         return
-    delta, m.carried = m.carried, NOTHING
+    delta, m.carried = portion(m.carried, TAKEN_PARTS_MAX)
     parts = cut_delta(delta, m.limits.max_entry_bytes - RECORD_HEADER_BYTES)
-    m.writer.outbox.extend(Outgoing(n, part, part) for n, part in zip(m.progress.take(len(parts)), parts, strict=True))
+    numbers = m.progress.take(len(parts), is_all=not m.carried)
+    m.writer.outbox.extend(Outgoing(n, part, part) for n, part in zip(numbers, parts, strict=True))
     m.counters.flushes += 1
 
 

@@ -13,6 +13,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import without_partials
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.flushing import absorb
+from cursorkeeper.core.limits import QUEUED_PARTS_MAX
 from cursorkeeper.core.positions import NUMBER_MAX
 from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, Stamp
@@ -119,6 +120,8 @@ def on_acks(m: CursorMachine, event: ev.Acks, now: float) -> None:
         _refuse_handle(m, event.attach, e)
         return
     m.progress.accept(event.attach, batch.seq, batch.size_bytes, now)
+    if m.queued.parts >= QUEUED_PARTS_MAX:
+        absorb(m)
 
 
 def on_set_layout(m: CursorMachine, event: ev.SetLayout, now: float) -> None:

@@ -13,6 +13,16 @@ MIB = 1024 * 1024
 BATCH_SIZE_MAX = 65_536
 LAYOUT_LEDGERS_MAX = 1_000_000
 STATE_BYTES_MAX = 256 * MIB
+ACK_LEDGERS_MAX = 1_000
+"""Data ledgers in one message of acks. What a message costs grows with them, and nobody may hold up the others for long."""
+ACK_PARTIALS_MAX = 1_000
+"""Partly acked batches in one message of acks."""
+UNCONFIRMED_PARTS_MAX = 65_536
+"""Data ledgers and partly acked batches in the unconfirmed messages of a handle: each takes hundreds of bytes until it is durable."""
+QUEUED_PARTS_MAX = 1_024
+"""Data ledgers and partly acked batches that wait to be applied: more are applied at once, so that a flush never finds many."""
+TAKEN_PARTS_MAX = 2_048
+"""Data ledgers and partly acked batches that one step turns into records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,14 +80,16 @@ class Progress:
             self._holding.append(binding)
             self._bytes += size
 
-    def take(self, records: int = 1) -> range:
+    def take(self, records: int = 1, *, is_all: bool = True) -> range:
         """Records were taken at one instant: everything accepted until now is in them, or is already durable.
 
-        Messages bind to the last one. Returns the records' numbers.
+        Messages bind to the last one. Not `is_all`: more records of what was accepted will follow, and messages bind to the last
+        of those. Returns the records' numbers.
         """
         first = self.taken + 1
         self.taken += records
-        self._bind(self.taken)
+        if is_all:
+            self._bind(self.taken)
         return range(first, self.taken + 1)
 
     def bind_to_newest(self) -> None:

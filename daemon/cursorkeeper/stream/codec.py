@@ -5,13 +5,15 @@ Columns stay columns: packed fixed32 becomes a numpy array without a Python loop
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
-from cursorkeeper.core import bitmaps
+from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.batch import NO_ENTRIES, AckBatch, LedgerColumns, count_acks
+from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.errors import Refusal, RefusedError
-from cursorkeeper.core.limits import BATCH_SIZE_MAX
+from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, BATCH_SIZE_MAX
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import CursorProperties, LayoutItem, LayoutState, MarkDeleteProperties, Partial
 from cursorkeeper_clients._proto import acks_pb2 as pb
@@ -20,6 +22,9 @@ from pyroaring import BitMap
 _STATES = {pb.LAYOUT_CLOSED: LayoutState.CLOSED, pb.LAYOUT_OPEN: LayoutState.OPEN, pb.LAYOUT_TRIMMED: LayoutState.TRIMMED}
 _STATES_OUT = {state: number for number, state in _STATES.items()}
 _WORD = 64
+RANGES_PER_PARTIAL, WORDS_PER_PARTIAL = 64, 128
+"""So many ranges or words in one partly acked batch count as one more batch."""
+_SHORT = 32
 
 
 def generation_of(message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb.ResetCursor, cursor: str) -> int:
@@ -29,8 +34,30 @@ def generation_of(message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb
     return message.generation
 
 
+def check_parts(message: pb.AckBatch, cursor: str) -> None:
+    """Before anything of it is looked at: a message must not cost more than Hello said. Raises RefusedError."""
+    ledgers = len(message.ledgers)
+    if ledgers > ACK_LEDGERS_MAX:
+        raise _too_many(cursor, ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
+    partials = sum(len(part.partial) for part in message.ledgers)
+    if partials:
+        partials += sum(
+            len(partial.acked) // RANGES_PER_PARTIAL + len(partial.ack_set) // WORDS_PER_PARTIAL
+            for part in message.ledgers
+            for partial in part.partial[: ACK_PARTIALS_MAX + 1]
+        )
+    if partials > ACK_PARTIALS_MAX:
+        raise _too_many(cursor, partials, "partly acked batches", ACK_PARTIALS_MAX, "ack_partials_max")
+
+
+def _too_many(cursor: str, count: int, what: str, limit: int, name: str) -> RefusedError:
+    text = f"a batch of acks with {count} {what}, {limit} are allowed ({name} of Hello)"
+    return RefusedError(Refusal.TOO_LARGE, cursor, text, "split it into several messages")
+
+
 def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
     """Raises RefusedError."""
+    check_parts(message, cursor)
     generation = generation_of(message, cursor)
     ledgers = tuple(_columns(part, cursor) for part in message.ledgers)
     mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
@@ -47,23 +74,24 @@ def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
 
 
 def _columns(part: pb.LedgerAcks, cursor: str) -> LedgerColumns:
-    return LedgerColumns(
-        part.ledger_id,
-        np.asarray(part.entries, dtype=np.uint32) if part.entries else NO_ENTRIES,
-        np.asarray(part.ranges, dtype=np.uint32) if part.ranges else NO_ENTRIES,
-        tuple((p.entry, _partial(p, cursor, part.ledger_id)) for p in part.partial),
-        _bitmap(part.roaring, cursor) if part.roaring else None,
-    )
+    ledger = part.ledger_id
+    partials = tuple([(p.entry, _partial(p, cursor, ledger)) for p in part.partial])
+    return LedgerColumns(ledger, _u32(part.entries), _u32(part.ranges), partials, _bitmap(part.roaring, cursor) if part.roaring else None)
+
+
+def _u32(field: Any) -> U32:
+    """A packed field; a short one through a list, which costs half."""
+    count = len(field)
+    if not count:
+        return NO_ENTRIES
+    return np.array(field[:], np.uint32) if count <= _SHORT else np.asarray(field, dtype=np.uint32)
 
 
 def _bitmap(data: bytes, cursor: str) -> BitMap:
     try:
-        bitmap = BitMap.deserialize(data)
-    except (ValueError, IndexError) as e:
-        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"roaring: {e}", "send a bitmap in the portable roaring format") from e
-    if len(bitmap.serialize()) != len(data):
-        raise RefusedError(Refusal.BAD_MESSAGE, cursor, "roaring: bytes after its end", "send exactly one bitmap")
-    return bitmap
+        return containers.checked(data)
+    except ValueError as e:
+        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"roaring: {e}", "send one bitmap in the portable roaring format") from e
 
 
 def _partial(message: pb.PartialAck, cursor: str, ledger: int) -> Partial:
@@ -73,7 +101,7 @@ def _partial(message: pb.PartialAck, cursor: str, ledger: int) -> Partial:
         raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{where}: exactly one of ack_set and acked is needed", "send one of them")
     if size > BATCH_SIZE_MAX or len(message.ack_set) * _WORD > BATCH_SIZE_MAX:
         raise RefusedError(Refusal.BATCH_CONTRADICTS, cursor, f"{where} has more than {BATCH_SIZE_MAX} messages", "check the batch size")
-    missing = _missing_of_words(message.ack_set) if message.ack_set else _missing_of_ranges(message, cursor, where)
+    missing = _missing_of_words(message.ack_set[:]) if message.ack_set else _missing_of_ranges(message, cursor, where)
     if not missing:
         raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{where}: nothing is missing", "send a wholly acked batch in `entries`")
     if size and missing.max() >= size:
@@ -86,11 +114,11 @@ def _partial(message: pb.PartialAck, cursor: str, ledger: int) -> Partial:
     return Partial(size, missing)
 
 
-def _missing_of_words(words: Iterable[int]) -> BitMap:
+def _missing_of_words(words: Sequence[int]) -> BitMap:
     """Pulsar's words: bit b of word w set = index 64 w + b is still un-acked."""
-    whole = 0
-    for at, word in enumerate(words):
-        whole |= word << (_WORD * at)
+    if len(words) > 1:
+        return containers.from_words(np.array(words, np.uint64))
+    whole = words[0]
     if whole.bit_count() <= 16:
         found = []
         while whole:
@@ -98,8 +126,7 @@ def _missing_of_words(words: Iterable[int]) -> BitMap:
             found.append(low.bit_length() - 1)
             whole ^= low
         return BitMap(found)
-    raw = np.frombuffer(whole.to_bytes((whole.bit_length() + 7) // 8, "little"), dtype=np.uint8)
-    return bitmaps.from_sorted(np.flatnonzero(np.unpackbits(raw, bitorder="little")).astype(np.uint32))
+    return containers.from_words(np.array(words, np.uint64))
 
 
 def _missing_of_ranges(message: pb.PartialAck, cursor: str, where: str) -> BitMap:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 
 from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.limits import UNCONFIRMED_PARTS_MAX
 
 MESSAGES_MAX = 100_000
 CONTROL_MESSAGES_MAX = 1_000
@@ -14,20 +15,25 @@ CONTROL_MESSAGES_MAX = 1_000
 class Outstanding:
     """Of one handle. Sequence numbers grow, and confirmations are cumulative."""
 
-    __slots__ = ("_control", "_cursor", "_seqs")
+    __slots__ = ("_control", "_cursor", "_parts", "_seqs")
 
     def __init__(self, cursor: str) -> None:
         self._cursor = cursor
-        self._seqs: deque[int] = deque()
+        self._seqs: deque[tuple[int, int]] = deque()
+        self._parts = 0
         self._control: deque[int] = deque()
 
-    def add(self, seq: int, *, control: bool) -> None:
+    def add(self, seq: int, *, control: bool, parts: int = 0) -> None:
         """A message arrived. Raises RefusedError if it is one too many."""
         if control:
             self._check(len(self._control), CONTROL_MESSAGES_MAX, "control messages")
             self._control.append(seq)
         self._check(len(self._seqs), MESSAGES_MAX, "messages")
-        self._seqs.append(seq)
+        if parts and self._parts:  # one message alone is bounded by itself
+            what = "data ledgers and partly acked batches (unconfirmed_parts_max of Hello)"
+            self._check(self._parts + parts - 1, UNCONFIRMED_PARTS_MAX, what)
+        self._parts += parts
+        self._seqs.append((seq, parts))
 
     def _check(self, waiting: int, limit: int, what: str) -> None:
         if waiting >= limit:
@@ -40,6 +46,7 @@ class Outstanding:
 
     def confirm(self, seq: int) -> None:
         """Everything up to `seq` is decided."""
-        for waiting in (self._seqs, self._control):
-            while waiting and waiting[0] <= seq:
-                waiting.popleft()
+        while self._seqs and self._seqs[0][0] <= seq:
+            self._parts -= self._seqs.popleft()[1]
+        while self._control and self._control[0] <= seq:
+            self._control.popleft()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, UNCONFIRMED_PARTS_MAX
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.runner import OpenResult
@@ -146,7 +147,10 @@ class Session:
 
     def hello(self) -> pb.KeeperMessage:
         """Our own."""
-        return pb.KeeperMessage(hello=pb.Hello(name=self._name, incarnation=self._incarnation, protocol_versions=list(PROTOCOL_VERSIONS)))
+        hello = pb.Hello(name=self._name, incarnation=self._incarnation, protocol_versions=list(PROTOCOL_VERSIONS))
+        hello.ack_ledgers_max, hello.ack_partials_max = ACK_LEDGERS_MAX, ACK_PARTIALS_MAX
+        hello.unconfirmed_parts_max = UNCONFIRMED_PARTS_MAX
+        return pb.KeeperMessage(hello=hello)
 
     def end(self) -> None:
         """The stream is gone, or will be when its peer reads again."""
@@ -269,7 +273,7 @@ class Session:
                     f"a batch of {batch.size_bytes} bytes, {handle.credit.granted - handle.credit.spent} were granted",
                     "wait for Credit before sending",
                 )
-            handle.outstanding.add(batch.seq, control=False)
+            handle.outstanding.add(batch.seq, control=False, parts=batch.parts)
         except RefusedError as e:
             self._fail(handle, e)
             return

@@ -187,3 +187,12 @@ def test_what_was_released_gives_no_bytes_back_when_it_is_confirmed() -> None:
     kept(progress, 3)
     assert progress.released() == [fx.Confirm(1, 0, 20)], "what was put back and what is new"
     assert progress.decide_all() == [fx.Confirm(1, 3, 0)] and progress.unconfirmed_bytes == 0
+
+
+def test_messages_bind_to_the_last_of_several_takes() -> None:
+    progress = Progress()
+    kept(progress, 1, 2)
+    assert progress.take(2, is_all=False) == range(1, 3)
+    assert progress.made_durable(2) == [] and progress.has_unbound
+    assert progress.take() == range(3, 4)
+    assert progress.made_durable(3) == [fx.Confirm(1, 2, 20)]

@@ -7,8 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from cursorkeeper.core import flushing, intake
+from cursorkeeper.core.cutting import cut_delta
+from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.values import Delta
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream import outstanding, state_parts
 from cursorkeeper.stream.credits import CreditPool
@@ -221,3 +225,102 @@ async def test_ten_thousand_messages_of_one_stream_take_turns_with_another_strea
     assert len(keeper.cursors) == 501
     keeper.abandon()
     await keeper.wait_tasks(10)
+
+
+async def test_hello_says_what_one_message_may_cost_and_more_is_refused_with_the_remedy() -> None:
+    world = World()
+    stream = Stream(await world.keeper())
+    told = await stream.until("hello")
+    assert (told.ack_ledgers_max, told.ack_partials_max, told.unconfirmed_parts_max) == (1_000, 1_000, 65_536)
+    many = [pb.LedgerAcks(ledger_id=at + 1, entries=[5]) for at in range(1_001)]
+    batches = [pb.LedgerAcks(ledger_id=5, partial=[pb.PartialAck(entry=at % 90, batch_size=9, ack_set=[3]) for at in range(1_001)])]
+    ranges = [pb.IntRange(first=2 * at, last=2 * at) for at in range(30_000)]
+    wide = [pb.LedgerAcks(ledger_id=5, partial=[pb.PartialAck(entry=at, batch_size=60_001, acked=ranges) for at in range(3)])]
+    for ledgers, words in (
+        (many, "1001 data ledgers, 1000 are allowed (ack_ledgers_max of Hello)"),
+        (batches, "1001 partly acked batches, 1000 are allowed (ack_partials_max of Hello)"),
+        (wide, "1407 partly acked batches, 1000 are allowed (ack_partials_max of Hello)"),
+    ):
+        await stream.open()
+        stream.send(ack_batch=pb.AckBatch(handle=1, seq=1, generation=1, ledgers=ledgers))
+        refused = await stream.until("refused")
+        assert code(refused) == "TOO_LARGE" and words in refused.message and refused.remedy == "split it into several messages"
+
+
+async def test_unconfirmed_ledgers_and_batches_are_bounded_beside_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger of eleven bytes takes hundreds until it is durable. Control messages and single messages do not count against it."""
+    monkeypatch.setattr(outstanding, "UNCONFIRMED_PARTS_MAX", 10)
+    held = outstanding.Outstanding("c")
+    held.add(1, control=False, parts=30)
+    held.add(2, control=True)
+    with pytest.raises(RefusedError, match=r"unconfirmed_parts_max of Hello\) are not confirmed, 10 are allowed"):
+        held.add(3, control=False, parts=1)
+    held.confirm(2)
+    held.add(4, control=False, parts=6)
+    held.add(5, control=False, parts=4)
+    with pytest.raises(RefusedError):
+        held.add(6, control=False, parts=1)
+    held.confirm(4)
+    held.add(7, control=False, parts=6)
+
+
+async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_all_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step takes more than its part of what waits, so that the neighbours have their turn; nothing is confirmed early."""
+    taken: list[int] = []
+
+    def counted(delta: Delta, body_bytes_max: int) -> tuple[Delta, ...]:
+        taken.append(len(delta.acks) + len(delta.partials))
+        return cut_delta(delta, body_bytes_max)
+
+    monkeypatch.setattr(flushing, "TAKEN_PARTS_MAX", 30)
+    monkeypatch.setattr(flushing, "cut_delta", counted)
+    world = World()
+    keeper = await world.keeper()
+    stream = Stream(keeper)
+    stream.send(open_cursor=pb.OpenCursor(handle=1, topic=TOPIC, subscription="s", create=True))
+    await stream.until("credit")
+    for seq in range(1, 6):
+        partial = [pb.PartialAck(entry=9, batch_size=4, ack_set=[3])]
+        ledgers = [pb.LedgerAcks(ledger_id=100 * seq + at, entries=[5], partial=partial) for at in range(70)]
+        stream.send(ack_batch=pb.AckBatch(handle=1, seq=seq, generation=1, ledgers=ledgers))
+    while (await stream.until("durable")).seq < 5:
+        assert sum(taken) < 700, "a message whose acks are not all on their way is not confirmed"
+    assert sum(taken) == 700 and max(taken) == 30
+    state = keeper.cursors[CursorName.checked(TOPIC, "s")].machine
+    assert state.progress.is_clear and not state.carried
+    await keeper.close()
+    again = Stream(await world.keeper())
+    again.send(open_cursor=pb.OpenCursor(handle=1, topic=TOPIC, subscription="s"))
+    end = await again.until("state_end")
+    assert (end.acked_entries, end.partial_batches) == (350, 350)
+
+
+async def test_a_large_message_is_applied_when_it_comes_and_not_with_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "QUEUED_PARTS_MAX", 20)
+    world = World()
+    keeper = await world.keeper()
+    stream = Stream(keeper)
+    stream.send(open_cursor=pb.OpenCursor(handle=1, topic=TOPIC, subscription="s", create=True))
+    await stream.until("credit")
+    machine = keeper.cursors[CursorName.checked(TOPIC, "s")].machine
+    for seq in range(1, 9):
+        ledgers = [pb.LedgerAcks(ledger_id=100 * seq + at, entries=[5]) for at in range(19)]
+        stream.send(ack_batch=pb.AckBatch(handle=1, seq=seq, generation=1, ledgers=ledgers))
+        assert sum(batch.parts for batch in machine.queue) == machine.queued.parts < 20
+
+
+async def test_acks_beyond_the_budget_of_a_state_are_refused_by_name() -> None:
+    world = World(limits=Limits(state_bytes_max=1 << 20))
+    stream = Stream(await world.keeper())
+    for ledgers in (
+        [pb.LedgerAcks(ledger_id=at, entries=[15_999_999]) for at in range(1, 80)],
+        [pb.LedgerAcks(ledger_id=1, partial=[pb.PartialAck(entry=at, batch_size=9, ack_set=[3]) for at in range(900)])] * 2,
+    ):
+        stream.send(open_cursor=pb.OpenCursor(handle=1, topic=TOPIC, subscription="s", create=True, takeover=True))
+        await stream.until("credit")
+        parts = [pb.AckBatch(handle=1, seq=at + 1, generation=1, ledgers=[part]) for at, part in enumerate(ledgers)]
+        for part in parts:
+            stream.send(ack_batch=part)
+        refused = await stream.until("refused")
+        assert code(refused) == "TOO_LARGE" and "bytes of memory, 1,048,576 are allowed" in refused.message
+        assert refused.cursor == f"{TOPIC}|s" and "state_bytes_max" in refused.remedy
