@@ -13,6 +13,8 @@ import asyncio
 BEAT_S = 0.1
 STEP_MAX_S = 0.15
 """Between two beats."""
+ROUNDING_S = 1e-6
+"""More than the sums of `loop_time` can be off."""
 
 
 class PatientClock:
@@ -31,8 +33,9 @@ class PatientClock:
         return self._at + (since if self._beat is None else min(since, STEP_MAX_S))
 
     def loop_time(self, at: float) -> float:
-        """When the loop's clock will say so, should nothing hold it up."""
-        return self._loop_at + (at - self._at)
+        """When the loop's clock will say so, should nothing hold it up. Not earlier by a rounding error: who is called too early
+        finds that it is not time yet, and asks to be called at once."""
+        return self._loop_at + (at - self._at) + ROUNDING_S
 
     def watch(self) -> None:
         """Something is sent."""
