@@ -234,9 +234,7 @@ def _drive_close(m: CursorMachine) -> None:
         return  # what is stored is less than what was confirmed
     if m.snapshot is not None:
         snapshotting.abort(m)
-    if m.writer.outbox or m.writer.unconfirmed:
-        return
-    if (m.queue or m.carried or m.progress.has_unbound) and not whole_states.is_stuck(m):
+    if not _is_all_written(m):
         return
     if m.writer.phase is WriterPhase.OPEN:
         rolling.leave_planned(m)
@@ -244,6 +242,20 @@ def _drive_close(m: CursorMachine) -> None:
         return
     chain = tuple(c for c in m.chain if not rolling.is_hollow(m, c))
     m.propose(m.footer(state=FooterState.CLOSED, chain=chain), Purpose.CLOSE)
+
+
+def _is_all_written(m: CursorMachine) -> bool:
+    """Nothing waits for a flush or for its answer, or what waits may not be written."""
+    if m.writer.outbox or m.writer.unconfirmed:
+        return False
+    return not (m.queue or m.carried or m.progress.has_unbound) or whole_states.is_stuck(m)
+
+
+def close_at_s(m: CursorMachine) -> float | None:
+    """Now, if the last flush of a close found nothing to write, or nothing that may be: no answer is on its way that would go on."""
+    if m.state is not State.CLOSING or not m.inline_refused or m.resets or m.deleting or m.commit.outstanding is not None:
+        return None
+    return 0.0 if _is_all_written(m) and m.writer.phase in (WriterPhase.OPEN, WriterPhase.IDLE) else None
 
 
 def reopen_at_s(m: CursorMachine) -> float | None:

@@ -273,6 +273,7 @@ class CursorMachine:
         if self.state in OWNING:
             times.append(snapshotting.start_at_s(self))
             times.append(finishing.reopen_at_s(self))
+            times.append(finishing.close_at_s(self))
             if self.progress.oldest_unconfirmed_s is not None and self.state in LIVE:
                 times.append(self._backstop_at_s() if self.paused_for else evidence.away_at_s(self))
         known = [t for t in times if t is not None]

@@ -121,7 +121,7 @@ def daemon_reading(case: Case) -> Json:
 async def _read(case: Case, footer: Footer) -> ev.Event:
     bookkeeper = FakeBookKeeper(random.Random(0))
     for ledger, own in case.ledgers.items():
-        metadata = {key: value.encode() for key, value in own.metadata.items()}
+        metadata = {"application": b"cursorkeeper", **{key: value.encode() for key, value in own.metadata.items()}}
         bookkeeper.restore(ledger, SPEC, metadata, [entry or b"" for entry in own.entries], closed=True)
         for at, entry in enumerate(own.entries):
             if entry is None:

@@ -1,4 +1,4 @@
-"""Random cursors as daemons leave them, from a seed: keepers on fakes, several owners one after the other, killed or closed, in both formats.
+"""Random cursors as daemons leave them, from a seed: keepers on fakes, several owners in turn, killed or closed, in both formats.
 
 The topic's ledgers close and are trimmed, acks and batches come in any order, snapshots and rolls happen all the time.
 """
@@ -9,13 +9,13 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from clients.tests.support.virtual_loop import run
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 
+from clients.tests.support.virtual_loop import run
 from daemon.tests.reader.cases import Case
 from daemon.tests.support.world import NAME, Source, World, acks, partial, ranges
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from daemon.tests.reader.cases import Case, Json, daemon_reading, difference, java_reading
+from daemon.tests.reader.lived_cursors import lived_case
 from daemon.tests.reader.make_vectors import VECTORS as VECTORS_FILE
 from daemon.tests.reader.make_vectors import case_of
 from daemon.tests.reader.random_cursors import random_case
@@ -17,6 +18,7 @@ from daemon.tests.releases.recorded import recordings
 pytestmark = pytest.mark.jvm
 
 SEEDS = range(400)
+LIVES = range(60)
 VECTORS = json.loads(VECTORS_FILE.read_text())
 
 
@@ -34,6 +36,7 @@ class Read:
 def reads() -> list[Read]:
     """One process of the other reader answers for all."""
     told = [(f"seed {seed}", random_case(seed)) for seed in SEEDS]
+    told += [(f"life {seed}", lived_case(seed)) for seed in LIVES]
     told += [(f"vector {vector['what']}", case_of(vector)) for vector in VECTORS]
     told += [(f"{one.release} {one.story}", Case.of(one.name, one.footer, one.ledgers)) for one in recordings()]
     answers = java_reading([case for _, case in told])
@@ -41,7 +44,7 @@ def reads() -> list[Read]:
 
 
 def test_random_cursors_and_what_earlier_releases_wrote_are_read_alike(reads: list[Read]) -> None:
-    assert len(reads) >= len(SEEDS) + 30
+    assert len(reads) >= len(SEEDS) + len(LIVES) + 30
     found = [f"{read.what} {read.case.faults}: {said}" for read in reads if (said := difference(read.case, read.ours, read.theirs))]
     assert not found, f"{len(found)} of {len(reads)} differ:\n" + "\n".join(found[:5])
 

@@ -14,6 +14,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.format import footer as footer_bytes
+from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import LedgerState
@@ -469,6 +470,20 @@ async def test_a_state_that_does_not_fit_the_footer_is_closed_in_bookkeeper() ->
     # the next owner fences nothing
     world.bookkeeper.faults.refuse(Operation.FENCE, times=1)
     await assert_recovered(world, *range(0, 4_000, 3), 1, absent=(2,))
+
+
+@pytest.mark.parametrize("writer", [None, PulsarStateWriter(WholeStateSettings())], ids=["native", "pulsar"])
+@virtual
+async def test_a_close_behind_a_message_that_changes_nothing_ends_at_once(writer: PulsarStateWriter | None) -> None:
+    """The flush that finds nothing to write brings no answer that would go on with the close."""
+    world = World(limits=Limits(inline_state_max_bytes=0), state_writer=writer)
+    made = await source(world)
+    await confirmed(made, 1)
+    await asyncio.sleep(0.1)  # nothing is on its way any more
+    made.ack(acks(DATA, 1))
+    made.send_close()
+    await made.told.until(lambda: made.told.ended == "closed", limit_s=1.0)
+    assert made.told.durable == made.seq
 
 
 @pytest.mark.parametrize("target", [-1, 3, 30])
