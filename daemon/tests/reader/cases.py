@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from cursorkeeper.core import containers
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.errors import DamageError, ReplacedError, TooNewError
+from cursorkeeper.core.errors import DamageError, OverBudgetError, ReplacedError, TooNewError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import CursorProperties, MarkDeleteProperties
 from cursorkeeper.format import footer as footer_bytes
-from cursorkeeper.format.pulsar import roaring
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper_clients.bookkeeper.fake import Damage, FakeBookKeeper
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
@@ -112,7 +112,8 @@ def daemon_reading(case: Case) -> Json:
     if isinstance(event, ev.ChainMissing):
         return {"refused": "missing", "why": f"ledger {event.ledger}"}
     if isinstance(event, ev.ChainDamaged):
-        return {"refused": "too new" if event.too_new else "damaged", "why": event.reason}
+        kind = "too new" if event.too_new else "too large" if event.too_large else "damaged"
+        return {"refused": kind, "why": event.reason}
     assert isinstance(event, ev.ChainRead)
     told = {"state": str(footer.state), "epoch": footer.epoch, "generation": footer.generation, "fellBack": event.fell_back}
     return {**told, **described(event.state)}
@@ -132,8 +133,8 @@ async def _read(case: Case, footer: Footer) -> ev.Event:
 
 
 def _refused(error: DamageError) -> Json:
-    kind = "too new" if isinstance(error, TooNewError) else "replaced" if isinstance(error, ReplacedError) else "damaged"
-    return {"refused": kind, "why": str(error)}
+    kinds = {TooNewError: "too new", ReplacedError: "replaced", OverBudgetError: "too large"}
+    return {"refused": kinds.get(type(error), "damaged"), "why": str(error)}
 
 
 def described(state: AckState) -> Json:
@@ -162,7 +163,7 @@ def _properties(told: MarkDeleteProperties | CursorProperties | None) -> Json | 
 
 def runs(entries: BitMap) -> list[list[int]]:
     """[first, last] of each."""
-    firsts, lasts = roaring.runs_of(entries)
+    firsts, lasts = containers.runs_of(entries)
     return [[first, last] for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)]
 
 

@@ -490,6 +490,7 @@ def bodies() -> list[Vector]:
 
     top, ledgers = (1 << 32) - 1, (1 << 63) - 1
     good = BitMap([1, 4]).serialize()
+    wide = struct.pack("<QIIBI", 5, 0, top, 0, len(good)) + good
     two = good[:-4] + good[-2:] + good[-4:-2]  # the same values, descending
     return [
         ("nothing at all is a delta", delta(0), state([5, -1])),
@@ -567,6 +568,12 @@ def bodies() -> list[Vector]:
         ("a bitmap that is cut off", one_slice(good, size=len(good) + 9), DAMAGED),
         ("a ledger of 2^63 in a slice", one_slice(good, ledger=1 << 63), DAMAGED),
         ("a bitmap whose values descend", one_slice(two), DAMAGED),
+        (
+            "one range of all containers four times: 196,609 count",
+            segment(0, 4, wide * 4),
+            state([5, -1], acked={"5": [[1, 1], [4, 4]]}, highWaters={"5": top + 1}),
+        ),
+        ("and five times: 262,145 are too many", segment(0, 5, wide * 5), DAMAGED),
         ("fewer slices than announced", segment(0, 2, struct.pack("<QIIBI", 5, 0, 9, 0, len(good)), good), DAMAGED),
     ]
 

@@ -15,6 +15,8 @@ final class Body {
     record Slice(long ledger, long first, long last, boolean isOfHoles, Runs bitmap) {}
 
     private static final long SETS_MAX = 1L << 32;
+    private static final long CONTAINERS_MAX = 1 << 18;
+    private static final int SEGMENTS_MAX = 1 << 18;
 
     Position markDelete;
     Properties markDeleteProperties;
@@ -28,6 +30,7 @@ final class Body {
     long length;
     long checksum;
     private long room = SETS_MAX;
+    private long containers = CONTAINERS_MAX;
 
     static Body ofMarkDelete(Position position) {
         Body body = new Body();
@@ -56,7 +59,7 @@ final class Body {
         body.readFields(in, kind == Record.DELTA ? 0x3f : kind == Record.SEGMENT ? 0x2f : 0x07);
         if (kind == Record.SEGMENT) {
             for (int count = in.count("slices", 0); count > 0; count--) {
-                body.slices.add(readSlice(in));
+                body.addSlice(readSlice(in));
             }
         }
         if (kind == Record.END && body.markDelete == null) {
@@ -184,7 +187,27 @@ final class Body {
         if (set.last() > Input.ENTRY_MAX || room < 0) {
             throw Refused.damage("a set with too large members, or too many");
         }
+        takeContainers(Math.min(set.count(), containersOf(set.first(), set.last())));
         return set;
+    }
+
+    private static long containersOf(long first, long last) {
+        return (last >> 16) - (first >> 16) + 1;
+    }
+
+    private void takeContainers(long count) {
+        containers -= count;
+        if (containers < 0) {
+            throw Refused.damage("sets in more than " + CONTAINERS_MAX + " containers");
+        }
+    }
+
+    private void addSlice(Slice slice) {
+        Slice before = slices.isEmpty() ? null : slices.get(slices.size() - 1);
+        long all = containersOf(slice.first(), slice.last());
+        boolean isBehind = before == null || new Position(slice.ledger(), slice.first()).compareTo(new Position(before.ledger(), before.last())) > 0;
+        takeContainers(isBehind ? Math.max(1, Math.min(slice.bitmap().count(), all)) : all);
+        slices.add(slice);
     }
 
     private static Slice readSlice(Input in) {
@@ -210,6 +233,9 @@ final class Body {
         checksum = in.u32();
         long entry = 0;
         int count = in.count("segments", 1);
+        if (count > SEGMENTS_MAX) {
+            throw Refused.damage(count + " segments");
+        }
         for (int i = 0; i < count; i++) {
             entry = in.ascending(entry, i == 0, Long.MAX_VALUE, "segments");
             segments.add(entry);
