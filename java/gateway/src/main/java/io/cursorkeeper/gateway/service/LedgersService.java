@@ -109,7 +109,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
 
     Reads(ReadCall.Shared shared, GatewaySettings settings) {
       this.shared = shared;
-      this.budget = new ReadBudget(settings.readBytesMax());
+      this.budget = new ReadBudget(settings.readBytesMax(),
+          (int) Math.min(256, 2 * settings.readBytesMax() / settings.bookieFrameBytesMax()));
     }
   }
 

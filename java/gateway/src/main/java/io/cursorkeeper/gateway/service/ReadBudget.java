@@ -14,9 +14,12 @@ final class ReadBudget {
   private final long bytesMax;
   private final Deque<Waiting> waiting = new ArrayDeque<>();
   private long bytes;
+  private int guesses;
 
-  ReadBudget(long bytesMax) {
+  /** {@code guessesMax}: entries of which a read may believe, all reads together, that they are as those before. */
+  ReadBudget(long bytesMax, int guessesMax) {
     this.bytesMax = bytesMax;
+    this.guesses = guessesMax;
   }
 
   long bytesMax() {
@@ -52,6 +55,22 @@ final class ReadBudget {
   /** No longer wanted; false if it was granted meanwhile. */
   synchronized boolean forget(Runnable granted) {
     return waiting.removeIf(one -> one.granted() == granted);
+  }
+
+  /** Up to so many of the guesses that are left, to be given back. */
+  synchronized int guess(int wanted) {
+    int got = Math.min(wanted, guesses);
+    guesses -= got;
+    return got;
+  }
+
+  synchronized void guessed(int given) {
+    guesses += given;
+  }
+
+  /** A guess was wrong: what is there already is counted, and everybody waits until it is gone. */
+  synchronized void exceed(long more) {
+    bytes += more;
   }
 
   void giveBack(long given) {

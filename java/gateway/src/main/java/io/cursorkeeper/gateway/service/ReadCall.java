@@ -26,6 +26,8 @@ import org.apache.bookkeeper.client.api.ReadHandle;
  *
  * <p>The client library reads by count and not by bytes, and only a bookie knows how large an entry is. So a group takes room
  * in the budget for the most that it can be, as far as the ledger's length does not say less, and gives back what it was not.
+ * Where the entries so far were small, a few are asked for on the guess that the next ones are, too: so few, over all reads,
+ * that the process survives if all of them are wrong.
  * Room is held until the caller has taken the bytes; whoever waits for room sends first what it has.
  *
  * <p>Beyond the last add confirmed of an open ledger, if that is asked for, entries are read one at a time until no
@@ -39,7 +41,10 @@ final class ReadCall {
   private static final int GROUPS_IN_BUDGET = 8;
   private static final int UNCONFIRMED_ENTRIES_MAX = 4_096;
 
-  private record Group(CompletableFuture<LedgerEntries> entries, long bytesMax) {}
+  /** An entry is small if so many of them are smaller than one may be. */
+  private static final int SMALL_PARTS = 32;
+
+  private record Group(CompletableFuture<LedgerEntries> entries, long bytesMax, int guesses) {}
 
   private final ReadHandle handle;
   private final ReadRequest request;
@@ -61,6 +66,7 @@ final class ReadCall {
   private long nextToAsk;
   private long nextToPack;
   private long lengthLeft;
+  private long largestSeen;
   /** Room that is held for what has arrived and was not taken by the caller yet. */
   private long held;
   /** Of it, what the transport has. */
@@ -187,12 +193,23 @@ final class ReadCall {
   private void ask() {
     while (!isWaiting && groups.size() < GROUPS_AHEAD && nextToAsk <= lastConfirmedId) {
       long share = Math.max(shared.entryBytesMax(), budget.bytesMax() / GROUPS_IN_BUDGET);
+      long left = lastConfirmedId - nextToAsk + 1;
       long fit = lengthLeft <= share ? GROUP_ENTRIES_MAX : Math.max(1, share / shared.entryBytesMax());
-      long count = Math.min(Math.min(fit, GROUP_ENTRIES_MAX), lastConfirmedId - nextToAsk + 1);
-      long until = nextToAsk + count - 1;
+      long count = Math.min(Math.min(fit, GROUP_ENTRIES_MAX), left);
       long bytes = Math.min(lengthLeft, count * shared.entryBytesMax());
+      long usual = 2 * Math.max(largestSeen, lengthLeft / left);
+      int guesses = 0;
+      if (lengthLeft > share && usual <= shared.entryBytesMax() / SMALL_PARTS) {
+        guesses = budget.guess((int) Math.min(GROUP_ENTRIES_MAX, left));
+      }
+      if (guesses > count) {
+        count = guesses;
+        bytes = count * Math.max(1, usual);
+      }
       if (room(bytes)) {
-        add(handle.readAsync(nextToAsk, until), until, bytes);
+        add(handle.readAsync(nextToAsk, nextToAsk + count - 1), nextToAsk + count - 1, bytes, guesses);
+      } else {
+        budget.guessed(guesses);
       }
     }
     if (!isWaiting && groups.isEmpty() && nextToAsk > lastConfirmedId && !unconfirmedEnded) {
@@ -200,7 +217,7 @@ final class ReadCall {
         unconfirmedEnded = true;
         stoppedBy = lastUnconfirmedId == request.getLastEntryId() ? "" : "UNCONFIRMED_ENTRIES_MAX";
       } else if (room(shared.entryBytesMax())) {
-        add(handle.readUnconfirmedAsync(nextToAsk, nextToAsk), nextToAsk, shared.entryBytesMax());
+        add(handle.readUnconfirmedAsync(nextToAsk, nextToAsk), nextToAsk, shared.entryBytesMax(), 0);
       }
     }
   }
@@ -236,20 +253,26 @@ final class ReadCall {
     budget.giveBack(wanted);
   }
 
-  private void add(CompletableFuture<LedgerEntries> group, long until, long bytesMax) {
+  private void add(CompletableFuture<LedgerEntries> group, long until, long bytesMax, int guesses) {
     nextToAsk = until + 1;
-    groups.add(new Group(group, bytesMax));
-    group.whenComplete((entries, failure) -> wake());
+    groups.add(new Group(group, bytesMax, guesses));
+    group.whenComplete((entries, failure) -> {
+      // Outside of the lock: what is known of them now is no guess any more.
+      budget.guessed(guesses);
+      wake();
+    });
   }
 
   private void take(Group group) {
     long bytes = 0;
     long count = 0;
+    long largest = 0;
     try (LedgerEntries got = group.entries().join()) {
       for (LedgerEntry entry : got) {
         ByteString payload = UnsafeByteOperations.unsafeWrap(entry.getEntryBytes());
         entries.add(payload);
         bytes += payload.size();
+        largest = Math.max(largest, payload.size());
         count++;
       }
     } catch (CompletionException failure) {
@@ -259,10 +282,14 @@ final class ReadCall {
       }
       return;
     }
-    // A length that counts less than there is would give back more than was taken.
-    long kept = Math.min(bytes, group.bytesMax());
-    held += kept;
-    budget.giveBack(group.bytesMax() - kept);
+    held += bytes;
+    if (bytes > group.bytesMax()) {
+      budget.exceed(bytes - group.bytesMax());
+    } else {
+      budget.giveBack(group.bytesMax() - bytes);
+    }
+    // What was large once counts for a while.
+    largestSeen = Math.max(largest, largestSeen - largestSeen / 8);
     lengthLeft = Math.max(1, lengthLeft - bytes);
     shared.metrics().add(Metrics.Counter.READ_ENTRIES, count);
     shared.metrics().add(Metrics.Counter.READ_BYTES, bytes);

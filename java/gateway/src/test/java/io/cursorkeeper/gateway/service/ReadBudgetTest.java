@@ -10,7 +10,7 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 
 class ReadBudgetTest {
-  private final ReadBudget budget = new ReadBudget(100);
+  private final ReadBudget budget = new ReadBudget(100, 8);
   private final List<String> granted = new ArrayList<>();
 
   @Test
@@ -48,5 +48,19 @@ class ReadBudgetTest {
     budget.giveBack(100);
     assertEquals(List.of(), granted);
     assertThrows(IllegalStateException.class, () -> budget.giveBack(1));
+  }
+
+  @Test
+  void guessesAreBoundedAndAWrongOneIsCounted() {
+    assertEquals(6, budget.guess(6));
+    assertEquals(2, budget.guess(64));
+    assertEquals(0, budget.guess(1));
+    budget.guessed(8);
+    assertEquals(8, budget.guess(64));
+    assertTrue(budget.take(10));
+    budget.exceed(490);
+    assertFalse(budget.take(1), "all wait until what is there is gone");
+    budget.giveBack(500);
+    assertTrue(budget.take(100));
   }
 }
