@@ -27,7 +27,7 @@ from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.settings import Settings, SettingsError
 from cursorkeeper.starting import TRY_S, Patience, StartError, check_serving
 from cursorkeeper.stream.credits import CreditPool
-from cursorkeeper.stream.servers import AckSinkService, SessionFactory, Subscriber, channel_options
+from cursorkeeper.stream.servers import AckSinkService, SessionFactory, Subscriber, WellFormed, channel_options
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
@@ -195,7 +195,7 @@ class Daemon:
     async def _serve(self, keeper: Keeper, sessions: SessionFactory) -> None:
         server = self._server = grpc.aio.server(
             options=channel_options(self.settings.ack_message_bytes_max, server=True),
-            interceptors=[CursorStoreGuard([self._credentials, self._readers_token])],
+            interceptors=[CursorStoreGuard([self._credentials, self._readers_token]), WellFormed()],
         )
         sink = AckSinkService(sessions, hello_timeout_s=self.settings.hello_timeout_s, streams_max=self.settings.streams_max)
         acks_pb2_grpc.add_AckSinkServicer_to_server(sink, server)  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from google.protobuf.message import DecodeError
 
 log = structlog.get_logger("cursorkeeper.stream")
 
@@ -124,9 +125,41 @@ async def _check(reader: asyncio.Future[None], context: Any) -> None:
     error = None if reader.cancelled() or not reader.done() else reader.exception()
     if isinstance(error, ProtocolViolation):
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    if isinstance(error, DecodeError):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the bytes are no message of acks.proto: {error}; send a SourceMessage")
     if error is not None and not isinstance(error, asyncio.CancelledError | grpc.RpcError):
         log.error("bug: stream ended", exc_info=error)
         await context.abort(grpc.StatusCode.INTERNAL, f"a message could not be taken: {error!r}; open again, and report this")
+
+
+class WellFormed(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio is untyped
+    """Requests of one message: bytes that are none are the caller's mistake, and not an error of this daemon."""
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """The handler, which then parses for itself."""
+        handler = await continuation(handler_call_details)
+        is_ours = handler_call_details.method.startswith("/cursorkeeper.")
+        if handler is None or not is_ours or handler.request_streaming or handler.request_deserializer is None:
+            return handler
+
+        async def parsed(raw: bytes, context: Any) -> Any:
+            try:
+                return handler.request_deserializer(raw)
+            except DecodeError as e:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the bytes are no message of acks.proto: {e}")
+
+        if handler.response_streaming:
+
+            async def stream(raw: bytes, context: Any) -> AsyncIterator[Any]:
+                async for message in handler.unary_stream(await parsed(raw, context), context):
+                    yield message
+
+            return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
+
+        async def unary(raw: bytes, context: Any) -> Any:
+            return await handler.unary_unary(await parsed(raw, context), context)
+
+        return grpc.unary_unary_rpc_method_handler(unary, None, handler.response_serializer)
 
 
 class Subscriber:

@@ -8,7 +8,7 @@ import grpc
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.stream.credits import CreditPool
-from cursorkeeper.stream.servers import AckSinkService, SessionFactory, channel_options
+from cursorkeeper.stream.servers import AckSinkService, SessionFactory, WellFormed, channel_options
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
@@ -52,7 +52,8 @@ class ServedKeeper:
         )
         await self.keeper.start()
         server = self._server = grpc.aio.server(
-            options=channel_options(4 << 20, server=True), interceptors=[CursorStoreGuard([self.credentials, self.readers_token])]
+            options=channel_options(4 << 20, server=True),
+            interceptors=[CursorStoreGuard([self.credentials, self.readers_token]), WellFormed()],
         )
         sessions = SessionFactory(self.keeper, self.pool, name="served", incarnation="1", credentials=self.credentials)
         rpc.add_AckSinkServicer_to_server(

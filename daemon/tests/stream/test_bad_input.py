@@ -255,3 +255,32 @@ async def test_layouts_that_contradict(wire: Wire) -> None:
     refused = await wire.until("refused")
     assert pb.RefusedCode.Name(refused.code) == "LAYOUT_CONTRADICTS"
     assert "5" in refused.message
+
+
+@pytest.mark.parametrize("method", ["/cursorkeeper.acks.v1.AckSink/Publish", "/cursorkeeper.acks.v1.CursorStore/Get"])
+@pytest.mark.parametrize("first", [b"", pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()])
+async def test_bytes_that_are_no_message_are_an_invalid_argument(method: str, first: bytes) -> None:
+    """Not an error of the daemon's: whoever sent them is told so, and a stream's cursors are given back."""
+    served = await ServedKeeper().start()
+    try:
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            if method.endswith("Publish"):
+
+                async def messages() -> AsyncIterator[bytes]:
+                    if first:
+                        yield first
+                    yield b"\x0a\xff\xff\xff"
+
+                call = channel.stream_stream(method)(messages())
+                with pytest.raises(grpc.aio.AioRpcError) as told:
+                    async with asyncio.timeout(10):
+                        while await call.read() != grpc.aio.EOF:
+                            pass
+                        await call
+            else:
+                with pytest.raises(grpc.aio.AioRpcError) as told:
+                    await channel.unary_unary(method)(b"\x0a\xff\xff\xff", timeout=10)
+        assert told.value.code() is grpc.StatusCode.INVALID_ARGUMENT, told.value
+        assert "no message" in (told.value.details() or "")
+    finally:
+        await served.kill()
