@@ -57,3 +57,35 @@ def test_locks_have_hashes_and_no_urls() -> None:
         text = (ROOT / name).read_text()
         assert "--hash=sha256:" in text
         assert "http" not in text
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every page, also those of deploy/, and its text."""
+    return [(name, (ROOT / name).read_text()) for name in tracked() if name.endswith(".md") and (ROOT / name).is_file()]
+
+
+def test_pages_install_the_wheel_and_from_no_index() -> None:
+    bare = re.compile(r"pip install ['\"]?cursorkeeper(?!-)")
+    assert not [name for name, text in commands() if bare.search(text)]
+    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    for name in ("README.md", "MIGRATION.md", "PIPELINE.md", "ASSESS.md"):
+        assert f"cursorkeeper-{version[1]}-py3-none-any.whl" in (ROOT / name).read_text(), name
+
+
+def test_all_pages_name_the_same_root_and_no_chroot() -> None:
+    """Behind another chroot, what one page has made would not be seen by what the next page says."""
+    chroot = re.compile(
+        r"--(?:pulsar-)?zookeeper[= ](?:ZK|[\w.,-]+:\d+)/\w+|CURSORKEEPER_ZOOKEEPER=\S+:\d+/\w+|^zookeeper = \"[^\"/]+/\w+", re.MULTILINE
+    )
+    files = [
+        *commands(),
+        *((name, (ROOT / name).read_text()) for name in tracked() if name.startswith("deploy/") and name.endswith(".toml")),
+    ]
+    assert not [(name, found[0]) for name, text in files if (found := chroot.search(text))]
+
+
+def test_what_does_not_exist_yet_is_said_on_top() -> None:
+    for name in ("README.md", "MIGRATION.md"):
+        top = " ".join((ROOT / name).read_text().split())[:1_500]
+        assert "today" in top and "plugin" in top and "does not exist" in top, name

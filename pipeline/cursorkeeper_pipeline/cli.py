@@ -23,7 +23,7 @@ from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 import msgspec
 import typer
 from cursorkeeper.cli.options import BrokerConf, Config, Debug, Gateway, Root, Zookeeper
-from cursorkeeper.cli.problems import USAGE, Problem
+from cursorkeeper.cli.problems import USAGE, Problem, install
 from typer.core import TyperGroup
 
 from cursorkeeper_pipeline import job_file
@@ -77,7 +77,7 @@ class JobGroup(TyperGroup):
             return name, stub, rest
         missing = [module for module in EXTRA if find_spec(module) is None]
         if missing:
-            Problem(f"the pipeline needs {', '.join(missing)}", "pip install cursorkeeper[spark]", USAGE).show()
+            Problem(f"the pipeline needs {', '.join(missing)}", install("spark"), USAGE).show()
             raise typer.Exit(USAGE)
         return name, command(name), rest
 

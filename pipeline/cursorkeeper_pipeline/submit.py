@@ -73,8 +73,9 @@ class Submit:
         if self.remote:
             return ["The server's own Python path needs cursorkeeper; nothing is sent to it.", *self._secrets()]
         return [
-            f"Make the environment once: python -m venv /tmp/{ENVIRONMENT} && /tmp/{ENVIRONMENT}/bin/pip install 'cursorkeeper[spark]' "
-            f"venv-pack && /tmp/{ENVIRONMENT}/bin/venv-pack -p /tmp/{ENVIRONMENT} -o {ARCHIVE}",
+            f"Make the environment once: python -m venv /tmp/{ENVIRONMENT} && /tmp/{ENVIRONMENT}/bin/pip install "
+            "'cursorkeeper-VERSION-py3-none-any.whl[spark]' venv-pack && "
+            f"/tmp/{ENVIRONMENT}/bin/venv-pack -p /tmp/{ENVIRONMENT} -o {ARCHIVE}",
             f"Make the code: cd $(python -c 'import cursorkeeper, pathlib; print(pathlib.Path(cursorkeeper.__file__).parent.parent)') && "
             f"zip -qr $OLDPWD/{CODE} cursorkeeper cursorkeeper_clients cursorkeeper_pipeline pyspark_cursorkeeper",
             f"In client mode unpack the environment here too: mkdir {ENVIRONMENT} && tar -xzf {ARCHIVE} -C {ENVIRONMENT}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from cursorkeeper.cli.printable import printable
 from cursorkeeper.core.errors import DamageError, RefusedError, TooNewError
@@ -26,6 +27,11 @@ class Problem:
         sys.stderr.write(f"cursorkeeper: {printable(_one_line(self.message))}\n")
         if self.remedy:
             sys.stderr.write(f"What to do: {printable(_one_line(self.remedy))}\n")
+
+
+def install(extra: str) -> str:
+    """How an extra is installed. The package is on no index, so it is its wheel that is named."""
+    return f"pip install 'cursorkeeper-{version('cursorkeeper')}-py3-none-any.whl[{extra}]', the wheel that `make dist` makes"
 
 
 class CommandError(Exception):

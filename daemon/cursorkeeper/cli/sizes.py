@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from cursorkeeper.cli import options
 from cursorkeeper.cli.output import Bar, Table, json_line, say
-from cursorkeeper.cli.problems import USAGE, CommandError
+from cursorkeeper.cli.problems import USAGE, CommandError, install
 from cursorkeeper.core.limits import MIB
 from cursorkeeper.sizes import plot
 from cursorkeeper.sizes.encodings import ENCODINGS
@@ -77,7 +77,7 @@ def _check_plot(file: Path | None) -> None:
     try:
         plot.require()
     except plot.PlotsMissing as error:
-        raise CommandError(f"--plot: {error}", "install the extra: pip install 'cursorkeeper[plots]'", USAGE) from None
+        raise CommandError(f"--plot: {error}", install("plots"), USAGE) from None
 
 
 def sizes(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from cursorkeeper.format.pulsar.values import Compression, Form
@@ -16,7 +17,7 @@ from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 
 from daemon.tests.interop import states
 from daemon.tests.interop.cluster import Cluster
-from daemon.tests.interop.harness import Report
+from daemon.tests.interop.harness import Report, TornMessage
 from daemon.tests.interop.histories import History
 from daemon.tests.interop.topic import Topic
 
@@ -40,6 +41,25 @@ def played(topic: Topic, seed: int, count: int, *, texts: bool = True) -> list[t
     return all_of_them
 
 
+TORN_MAX = 5
+"""Topics given up in a row because of a race in Pulsar; more are no race."""
+
+
+def played_on_a_topic(make_topic: Callable[..., Topic], seed: int, count: int, **config: Any) -> tuple[Topic, list[tuple[History, Report]]]:
+    """An open topic with histories. Pulsar's own `delete` may fail by a race in its classes (`TornMessage`), on a busy machine above all.
+    That says nothing of our reader, and the cursor's state is unknown then: the same histories are played on a new topic."""
+    for left in reversed(range(TORN_MAX)):
+        topic = make_topic(*states.SIZES)
+        try:
+            topic.open(**config, **NO_CAPS)
+            return topic, played(topic, seed, count)
+        except TornMessage as race:
+            print(f"{topic.name} is given up: {race}")
+            if not left:
+                raise
+    raise AssertionError("the last one raises")
+
+
 def check(read: PulsarCursor, history: History, said: Report, seed: int) -> None:
     """Ours against Pulsar's and against the truth."""
     where = f"{history.cursor} of {states.SEED_VARIABLE}={seed}, {read.freshness}, {history.topic.last_internals(history.cursor)}"
@@ -56,9 +76,7 @@ async def test_r08_a_live_cursor_is_read_as_it_is_and_again_after_its_broker_die
 ) -> None:
     """Without recovery: the broker writes on afterwards, which a fenced one could not."""
     seed = states.run_seed()
-    topic = make_topic(*states.SIZES)
-    topic.open(longArray=form is Form.LONG_ARRAY, **NO_CAPS)
-    cursors = played(topic, seed, 50)
+    topic, cursors = played_on_a_topic(make_topic, seed, 50, longArray=form is Form.LONG_ARRAY)
     for history, said in cursors:
         read = await cluster.read(topic.name, history.cursor)
         check(read, history, said, seed)
@@ -75,9 +93,8 @@ async def test_r08_a_live_cursor_is_read_as_it_is_and_again_after_its_broker_die
 @pytest.mark.parametrize("compression", list(Compression))
 async def test_a_cursor_closed_into_its_znode_is_read(cluster: Cluster, make_topic: Callable[..., Topic], compression: Compression) -> None:
     seed = states.run_seed()
-    topic = make_topic(*states.SIZES)
-    topic.open(maxRangesInMetadataStore=1_000_000, cursorCompression=compression.name, cursorCompressionThreshold=0, **NO_CAPS)
-    cursors = played(topic, seed, 10)
+    config = {"maxRangesInMetadataStore": 1_000_000, "cursorCompression": compression.name, "cursorCompressionThreshold": 0}
+    topic, cursors = played_on_a_topic(make_topic, seed, 10, **config)
     topic.close()
     for history, said in cursors:
         read = await cluster.read(topic.name, history.cursor)
@@ -90,9 +107,7 @@ async def test_a_cursor_closed_into_its_znode_is_read(cluster: Cluster, make_top
 async def test_a_cursor_closed_into_its_ledger_is_read(cluster: Cluster, make_topic: Callable[..., Topic], form: Form) -> None:
     """One without individual acks goes to the znode even so."""
     seed = states.run_seed()
-    topic = make_topic(*states.SIZES)
-    topic.open(maxRangesInMetadataStore=0, longArray=form is Form.LONG_ARRAY, **NO_CAPS)
-    cursors = played(topic, seed, 25)
+    topic, cursors = played_on_a_topic(make_topic, seed, 25, maxRangesInMetadataStore=0, longArray=form is Form.LONG_ARRAY)
     topic.close()
     for history, said in cursors:
         read = await cluster.read(topic.name, history.cursor)

@@ -68,7 +68,7 @@ def test_what_makes_no_sense_is_usage(arguments: list[str], said: str) -> None:
 def test_without_the_extra_the_remedy_is_named_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     _, err = run("sizes", "--plot", "x.svg", code=2)
-    assert "cursorkeeper[plots]" in err
+    assert ".whl[plots]" in err
 
 
 def test_numbers_and_shares() -> None:

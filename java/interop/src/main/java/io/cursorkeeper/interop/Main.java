@@ -11,7 +11,7 @@ import java.nio.charset.StandardCharsets;
 
 /**
  * Pulsar's managed-ledger classes behind JSON lines: one request a line on stdin, one answer a line on stdout, in order, until
- * stdin ends. An answer is {@code {"ok":...}} or {@code {"error":..., "kind":...}}; whatever else is printed goes to stderr.
+ * stdin ends. An answer is {@code {"ok":...}} or {@code {"error":..., "kind":..., "torn":...}}; whatever else is printed goes to stderr.
  */
 public final class Main {
     private Main() {
@@ -38,6 +38,7 @@ public final class Main {
             Throwable cause = Failures.cause(e);
             cause.printStackTrace();
             answer.put("error", String.valueOf(cause.getMessage())).put("kind", cause.getClass().getSimpleName());
+            answer.put("torn", Failures.isTorn(cause));
         }
         return Json.MAPPER.writeValueAsString(answer);
     }
