@@ -38,7 +38,7 @@ def main() -> None:
             if "loads" in wanted:
                 show(asyncio.run(loads.run(stack)), as_json)
     if "many_cursors" in wanted:
-        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=768) as stack:
+        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=1536) as stack:
             show(asyncio.run(many_cursors.run(stack)), as_json)
     if "footers" in wanted:
         from bench import footers  # needs the extra `spark`

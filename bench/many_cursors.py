@@ -267,7 +267,7 @@ async def _source(address: str, pattern: str, cursors: int, number: int, load_s:
     await load.at_a_rate(cursors / 10, 10.0)
     await load.until(lambda: not any(c.waiting for c in load.cursors), DRAIN_MAX_S)
     under_load = [(at, wait) for at, wait in load.waits if at <= ended]
-    waits = [wait * 1e3 for _, wait in under_load]
+    waits = [wait * 1e3 for _, wait in under_load] or [0.0]
     late = [at + wait for at, wait in load.waits if wait * 1e3 > NORMAL_MS]
     longest = [c.longest_ms for c in load.cursors]
     found = {
