@@ -49,6 +49,8 @@ __all__ = ["Daemon", "StartError", "gateway_client", "read_token", "run", "zooke
 
 PLACEHOLDER = b"change-me"
 """How the tokens of our examples end."""
+CLOSING_SHARE = 0.95
+"""Of `close_timeout_s`: the cursors' part; servers and clients are let go in the rest."""
 CANCEL_MAX_S = 2.0
 """How long a start that was told to stop may take to notice."""
 
@@ -243,7 +245,7 @@ class Daemon:
         for task in self._tasks:
             task.cancel()
         if self.keeper is not None:
-            left = [str(n) for n in await self.keeper.close()]
+            left = [str(n) for n in await self.keeper.close(self.settings.close_timeout_s * CLOSING_SHARE)]
         if self._server is not None:
             await self._server.stop(grace=0.5)
         if self._stop_metrics is not None:

@@ -16,6 +16,9 @@ Age = tuple[float, int]
 STUCK_FACTOR = 4
 """So many times its places a lane has at work when nothing of it is answered."""
 
+UNUSED_MAX = 32
+"""So many who let their turn go are asked before the loop looks at everything else."""
+
 
 class Lane:
     """`enter` begins a work now or later. Work that is not answered within `lease_s` keeps its place from nobody: a few that are
@@ -97,13 +100,13 @@ class Pace:
 
     def __init__(self, per_s: float) -> None:
         self._gap_s = 1 / per_s
-        self._waiting: list[tuple[Age, int, Callable[[], None]]] = []
+        self._waiting: list[tuple[Age, int, Callable[[], bool]]] = []
         self._count = 0
         self._next_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def ask(self, age: Age, begin: Callable[[], None]) -> None:
-        """`begin()` is called when it is its turn, never from within this call."""
+    def ask(self, age: Age, begin: Callable[[], bool]) -> None:
+        """`begin()` is called when it is its turn, never from within this call; False: it did not use it, the next one may."""
         self._count += 1
         heapq.heappush(self._waiting, (age, self._count, begin))
         self._arm()
@@ -121,7 +124,10 @@ class Pace:
 
     def _turn(self) -> None:
         self._timer = None
-        self._next_at = asyncio.get_running_loop().time() + self._gap_s
-        if self._waiting:
-            heapq.heappop(self._waiting)[2]()
+        for _ in range(UNUSED_MAX):
+            if not self._waiting:
+                break
+            if heapq.heappop(self._waiting)[2]():
+                self._next_at = asyncio.get_running_loop().time() + self._gap_s
+                break
         self._arm()

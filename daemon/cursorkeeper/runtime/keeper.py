@@ -184,19 +184,36 @@ class Keeper:
         return left
 
     async def _close_all(self) -> None:
-        """Those with acks that are not durable go first: of the others nothing would be lost."""
-        places = asyncio.Semaphore(self.keeper_limits.closings_at_once_max)
+        """Claims that were not sent are given up first. Of the others, those with acks that are not durable go first; one that is
+        being opened closes when it is open, and keeps nobody else from closing meanwhile."""
         runners = [r for r in self.cursors.values() if not r.is_ended]
-        for runner in sorted(runners, key=lambda r: r.machine.state not in OPENING and r.machine.progress.is_clear):
+        live = [r for r in runners if r.machine.state not in OPENING]
+        places, done = asyncio.Semaphore(self.keeper_limits.closings_at_once_max), asyncio.Event()
+        left, held = len(runners), set[CursorRunner]()
+
+        def ended(runner: CursorRunner) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done.set()
+            if runner in held:
+                places.release()
+
+        for runner in runners:
+            runner.on_ended.append(ended)
+        for number, runner in enumerate(r for r in runners if r.machine.state in OPENING):
+            runner.dispatch(ev.Close())
+            if number % TURNS_MAX == 0:
+                await asyncio.sleep(0)
+        for runner in sorted(live, key=lambda r: r.machine.progress.is_clear):
             await places.acquire()
+            held.add(runner)
             if runner.is_ended:
                 places.release()
-                continue
-            runner.on_ended.append(lambda _r: places.release())
             runner.dispatch(ev.Close())
             await asyncio.sleep(0)
-        for _ in range(self.keeper_limits.closings_at_once_max):
-            await places.acquire()
+        if runners:
+            await done.wait()
 
     async def wait_tasks(self, limit_s: float) -> None:
         """Until what runners do beside the protocol (deleting dropped ledgers) is done, at most so long."""

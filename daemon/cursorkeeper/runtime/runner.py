@@ -241,7 +241,7 @@ class CursorRunner:
                 for ledger in effect.ledgers:
                     self._delete_in_turn(ledger)
             case fx.AskInlineTurn():
-                self._lanes.inline_states.ask(self._age, lambda: self.dispatch(ev.InlineTurn(effect.token)))
+                self._lanes.inline_states.ask(self._age, lambda: self._take_inline_turn(effect.token))
             case _:
                 self._tell(effect)
 
@@ -381,6 +381,12 @@ class CursorRunner:
         if not lane.enter(self._age, begin):
             waited = True
             self.machine.hold(token)
+
+    def _take_inline_turn(self, token: int) -> bool:
+        """Whether the state was written; else another cursor may write its own."""
+        before = self.machine.counters.inline_backstops
+        self.dispatch(ev.InlineTurn(token))
+        return self.machine.counters.inline_backstops > before
 
     def _spawn(self, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs) -> None:
         """At once: for what is put together with that of other cursors anyway."""

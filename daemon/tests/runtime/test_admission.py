@@ -86,10 +86,13 @@ async def test_work_that_is_stuck_keeps_its_place_from_nobody() -> None:
 
 @virtual
 async def test_a_pace_is_kept_from_the_first_to_the_last() -> None:
+    """Two hundred who need no turn any more are older, and take none from the three that do."""
     pace, turns = Pace(10), list[tuple[int, float]]()
     began = now()
     for number, age in enumerate((3.0, 1.0, 2.0)):
-        pace.ask((age, 0), lambda number=number: turns.append((number, now() - began)))  # type: ignore[misc]
+        pace.ask((age, 0), lambda number=number: not turns.append((number, now() - began)))  # type: ignore[misc]
+    for age in range(200):
+        pace.ask((age / 1000, 1), lambda: False)
     await asyncio.sleep(1)
     assert turns == [(1, pytest.approx(0.0)), (2, pytest.approx(0.1)), (0, pytest.approx(0.2))]
 
@@ -270,6 +273,27 @@ async def test_a_stop_closes_what_the_time_allows() -> None:
     left = await keeper.close(timeout_s=1.0)
     assert now() - began == pytest.approx(1.0, abs=0.05)
     assert 130 <= len(left) <= 170
+
+
+@virtual
+async def test_a_stop_is_not_held_up_by_cursors_that_cannot_be_opened() -> None:
+    """Ten cursors that were left open wait for bookies to be recovered, and five close at once: the open ones close all the same."""
+    world = World(keeper_limits=KeeperLimits(closings_at_once_max=5))
+    before = await world.keeper("before")
+    for one in (made := await sources(before, 10)):
+        one.ack(acks(DATA, 1))
+    for one in made:
+        await one.durable()
+    before.abandon()
+    keeper = await world.keeper()
+    idle = await sources(keeper, 20, first=100)
+    world.bookkeeper.bookies_up = 0
+    for one in made:
+        keeper.open(one.name, ev.Open(takeover=True), keeper.attach_id(), Recorder())
+    await asyncio.sleep(1)
+    left = await keeper.close(timeout_s=2.0)
+    assert sorted(map(str, left)) == sorted(str(one.name) for one in made)
+    assert all(one.told.ended == "closed" for one in idle)
 
 
 @virtual
