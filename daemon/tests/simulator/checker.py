@@ -7,20 +7,27 @@ whoever answers: what any source had been told before an open was sent holds for
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
+from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format import footer as footer_codec
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
 
 Atom = tuple[int, int, int]
+IDLE_TICKS_SPARE = 20
+PAUSE_SPARE_S = 0.1
+"""What the timer's turn may add, where virtual time passes only while everybody waits."""
 
 
 class Violation(AssertionError):
@@ -176,6 +183,7 @@ class FooterMonitor:
                 check.that(footer.write > old.write, f"write went from {old.write} to {footer.write}")
             check.that(sum(c.last_entry is None for c in footer.chain) <= 1, "two chain ledgers without a last entry")
         check.that(all(c.last_entry is not None for c in footer.chain[:-1]), "an earlier chain ledger has no last entry")
+        check.that(len(footer.chain) <= check.chain_max, f"a chain of {len(footer.chain)} ledgers, {check.chain_max} are allowed")
         for ledger in footer.named_ledgers():
             check.that(ledger in check.ledgers, f"the footer names ledger {ledger}, which does not exist")
         self.current[name] = (version, footer)
@@ -218,6 +226,10 @@ class Checker:
         self._clock, self._verbose = clock, verbose
         self.trace: list[str] = []
         self.violations: list[str] = []
+        self.chain_max = 0
+        """Ledgers that a committed footer may name in its chain."""
+        self.steps: dict[str, Counter[str]] = {}
+        """Writer of a claim -> what its machine was given, and what it did."""
         self.last_shown: dict[str, str] = {}
         """Writer of a claim -> the source that got the state from its machine last."""
         self.confirmed_by: dict[tuple[CursorName, int], str] = {}
@@ -323,6 +335,30 @@ class Checker:
         """Somebody confirmed something: one owner per epoch."""
         known = self.confirmed_by.setdefault((model.name, epoch), writer)
         self.that(known == writer, f"{model.name}: {known} and {writer} both confirm in epoch {epoch}")
+
+    def stepped(self, machine: CursorMachine, event: ev.Event, effects: list[fx.Effect]) -> None:
+        """One event's cost."""
+        count = self.steps.setdefault(machine.writer_id, Counter())
+        count["steps"] += 1
+        count["effects"] += len(effects)
+        if isinstance(event, ev.Tick):
+            count["ticks"] += 1
+            count["idle ticks"] += not effects
+
+    def judge_costs(self) -> None:
+        """A machine that is woken for nothing again and again keeps others waiting."""
+        for writer, count in self.steps.items():
+            idle, others = count["idle ticks"], count["steps"] - count["ticks"]
+            self.that(idle <= IDLE_TICKS_SPARE + others // 2, f"{writer}: {idle} ticks for nothing, {others} other events")
+
+    def judge_pause(self, machine: CursorMachine, unanswered_since_s: float) -> None:
+        """The source of a cursor whose append is not answered knows it in time, whatever else the daemon does."""
+        oldest = machine.progress.oldest_unconfirmed_s
+        if machine.state not in LIVE or machine.state_writer is not None or oldest is None or machine.paused:
+            return
+        waits_s = self._clock() - max(unanswered_since_s, oldest, machine.fits_since_s)
+        limit_s = machine.limits.bookkeeper_away_ms / 1000
+        self.that(waits_s <= limit_s + PAUSE_SPARE_S, f"{machine.name}: not paused, {waits_s:.2f} s without an answer, {limit_s} allowed")
 
     def after_step(self, machine: CursorMachine) -> None:
         """The invariant line of progress."""

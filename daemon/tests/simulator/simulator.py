@@ -15,6 +15,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import ENDED
@@ -41,6 +43,9 @@ from daemon.tests.simulator.checker import Checker, DataLedger, FooterMonitor, M
 from daemon.tests.simulator.source import Handle, Source
 
 T = TypeVar("T")
+JUDGED_EVERY_S = 0.05
+SPARE_LEDGERS = 1
+"""A chain at its hard limit may take one more: that of the snapshot which shortens it."""
 SETTLE_S = 60.0
 """Virtual seconds within which everything must be durable once nothing breaks any more."""
 
@@ -204,6 +209,8 @@ class NodeGateway:
 
     def __init__(self, inner: FakeGateway, rng: random.Random) -> None:
         self.inner, self._rng = inner, rng
+        self.unanswered: dict[tuple[int, int], float] = {}
+        """(ledger, entry) -> when the append was sent."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -217,6 +224,13 @@ class NodeGateway:
             if self._rng.random() < 0.5:
                 task.cancel()
             raise
+
+    def append(self, ledger: int, entry: int, data: bytes) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        future = self.inner.append(ledger, entry, data)
+        self.unanswered[ledger, entry] = loop.time()
+        future.add_done_callback(lambda _f: self.unanswered.pop((ledger, entry), None))
+        return future
 
     async def create(self, spec: LedgerSpec, custom_metadata: dict[str, bytes]) -> int:
         return await self._through(self.inner.create(spec, custom_metadata))
@@ -240,6 +254,14 @@ class SimKeeper(Keeper):
     def _new(self, name: CursorName) -> CursorRunner:
         runner = super()._new(name)
         self.machines.append(runner.machine)
+        step = runner.machine.step
+
+        def counted(event: ev.Event, now: float) -> list[fx.Effect]:
+            effects = step(event, now)
+            self.check.stepped(runner.machine, event, effects)
+            return effects
+
+        runner.machine.step = counted  # type: ignore[method-assign]
         return runner
 
     def _changed(self, runner: CursorRunner) -> None:
@@ -347,13 +369,27 @@ class Simulation:
         for _ in range(self.plan.nodes):
             await self.start_node()
         busy = [self.loop.create_task(self._source(s)) for s in self.sources]
+        judge = self.loop.create_task(self._judge_pauses())
         busy.append(self.loop.create_task(trouble.make(self, random.Random(f"{self.seed}/trouble"))))
         await asyncio.gather(*busy)
         self.over = True
+        judge.cancel()
         self.check.log("---- the troubles are over")
         trouble.end(self)
         if not self.check.violations:
             await self._settle()
+        self.check.judge_costs()
+
+    async def _judge_pauses(self) -> None:
+        while True:
+            await asyncio.sleep(JUDGED_EVERY_S)
+            for node in self.nodes:
+                for runner in node.keeper.cursors.values():
+                    current = runner.machine.writer.current
+                    oldest = current.in_flight[0].entry if current is not None and current.in_flight else -1
+                    since_s = node.gateway.unanswered.get((current.ledger, oldest)) if current is not None else None
+                    if since_s is not None:
+                        self.check.judge_pause(runner.machine, since_s)
 
     def _build(self) -> None:
         plan, seed = self.plan, self.seed
@@ -364,6 +400,7 @@ class Simulation:
         self.ledgers.check = self.check
         self.bookkeeper.ledgers = self.ledgers
         self.check.ledgers = self.ledgers
+        self.check.chain_max = plan.limits.chain_ledgers_hard_max + SPARE_LEDGERS
         self.check.monitor = FooterMonitor(self.server, self.names, self.check)
         self.check.monitor.on_switch = lambda name, footer: trouble.after_switch(self, name, footer)
         self.sources: list[Source] = []

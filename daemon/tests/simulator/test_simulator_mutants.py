@@ -13,7 +13,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cursorkeeper.core import answers, finishing, flushing, footer_answers, intake, machine, opening, rolling, snapshotting, whole_states
+from cursorkeeper.core import (
+    answers,
+    evidence,
+    finishing,
+    flushing,
+    footer_answers,
+    intake,
+    machine,
+    opening,
+    rolling,
+    snapshotting,
+    whole_states,
+)
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.commit import Committed, FooterCommit, Lost, Purpose
@@ -372,6 +384,37 @@ def rule_28_another_generation_is_resumed(patch: pytest.MonkeyPatch) -> None:
 
     before = answers.may_resume
     patch.setattr(answers, "may_resume", may)
+
+
+# ---- promises: what a source is told in time, and what an event may cost
+
+
+@mutant
+def promise_nobody_is_told_that_bookkeeper_is_silent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(evidence, "away_at_s", lambda _m: None)
+
+
+@mutant
+def promise_a_machine_is_woken_for_nothing(patch: pytest.MonkeyPatch) -> None:
+    def wake(m: CursorMachine) -> float | None:
+        at = before.fget(m)
+        return at if m.state not in machine.LIVE else min(at or m.now + 0.02, m.now + 0.02)
+
+    before: Any = CursorMachine.wake_at_s
+    patch.setattr(CursorMachine, "wake_at_s", property(wake))
+
+
+@mutant
+def promise_a_chain_grows_without_an_end(patch: pytest.MonkeyPatch) -> None:
+    def needs(m: CursorMachine) -> bool:
+        limits, m.limits = m.limits, replace(m.limits, chain_ledgers_hard_max=1_000, chain_ledgers_max=1_000)
+        try:
+            return before(m)
+        finally:
+            m.limits = limits
+
+    before = rolling._needs_ledger
+    patch.setattr(rolling, "_needs_ledger", needs)
 
 
 # ---- whole states in Pulsar's form
