@@ -107,7 +107,7 @@ async def test_a_system_that_goes_away_behind_a_missing_ledger_leaves_the_cursor
     world = CliWorld(seed=1, limits=NO_INLINE)
     footer = await world.closed(NAME, l7=((1, 3),))
     ports = await world.ports()
-    await (await world.ports("writer")).ledgers.delete(footer.chain[-1].ledger)
+    world.bookkeeper.lose_ledger(footer.chain[-1].ledger)
     reader = Reader(ports.zookeeper, OPTIONS)
     found = await reader.one(NAME)
     assert isinstance(found, Found)

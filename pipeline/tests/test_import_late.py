@@ -255,7 +255,7 @@ async def test_what_a_run_has_imported_and_cannot_be_read_is_not_done() -> None:
     footer = await late.footer()
     assert footer is not None and footer.named_ledgers()
     for ledger in footer.named_ledgers():
-        await (await late.world.ports("writer")).ledgers.delete(ledger)
+        late.world.bookkeeper.lose_ledger(ledger)
     outcome = await late.imported()
     assert outcome.status == "refused" and outcome.problem is not None and "it cannot be read" in outcome.problem.message
 
