@@ -95,10 +95,11 @@ class Fleet:
     # ---- damage
 
     async def overwrite(self, name: CursorName, footer: Footer | bytes) -> None:
-        """Somebody's careless hand in ZooKeeper."""
+        """Somebody's careless hand in ZooKeeper; a footer is put there as a write of this version."""
         path = name.path(self.root)
         node = await self.ports.zookeeper.get(path)
-        await self.ports.zookeeper.set(path, footer if isinstance(footer, bytes) else codec.encode(footer), node.version)
+        data = footer if isinstance(footer, bytes) else codec.encode(footer.written_at(node.version + 1))
+        await self.ports.zookeeper.set(path, data, node.version)
 
     async def entries(self, ledger: int) -> list[bytes]:
         """What a ledger holds."""
