@@ -17,6 +17,8 @@ from testcontainers_tests.cluster.truth import Verdict
 from testcontainers_tests.conftest import Opener
 
 Accept = Callable[[Verdict], None]
+FOR_OLD_DAEMONS = ["--callers-without-deployment"]
+"""As the page of upgrades says: daemons of 0.1 do not say for which deployment they act."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ async def test_daemons_first_then_the_gateway_then_back(old_stack: ContainerStac
     await middle.finish()
     accept(await stack.verdict(middle))  # daemon-2 is still of the old release: it opens what the new one wrote
     assert await stack.replace_daemon(2, new.daemon) == 0
-    await stack.replace_gateway(1, new.gateway)
+    await stack.replace_gateway(1, new.gateway, FOR_OLD_DAEMONS)
     await source.flows(20)
     assert await stack.replace_daemon(1, release.daemon) == 0  # the way back
     await source.flows(20)
@@ -60,7 +62,7 @@ async def test_the_gateway_first_then_the_daemons(old_stack: ContainerStack, rel
         await stack.replace_daemon(number, release.daemon)
     await stack.replace_gateway(1, release.gateway)
     source = await stack.source("gateway-first", moves=True, interval_ms=60)
-    await stack.replace_gateway(1, new.gateway)
+    await stack.replace_gateway(1, new.gateway, FOR_OLD_DAEMONS)
     await source.flows(20)
     for number in (1, 2):
         assert await stack.replace_daemon(number, new.daemon) == 0

@@ -212,7 +212,7 @@ class MigrationWorld:
 
     async def pulsar_ledgers(self) -> set[int]:
         """Of all of Pulsar's cursors."""
-        return {info.ledger async for info in self.ports.ledgers.list({"application": b"pulsar"})}
+        return {info.ledger async for info in self.theirs.ledgers.list({"application": b"pulsar"})}
 
     async def are_pulsars(self, refs: Iterable[PulsarCursorRef], before: set[int]) -> None:
         """Pulsar has every cursor as ours is; since `before` nothing is left that no znode names."""
@@ -236,9 +236,13 @@ async def migration_world(stack: Standalone, root: str, **changes: Any) -> Async
     given = {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": root, "inline_state_max_bytes": 0, "flush_interval_ms": 5}
     settings = Settings(**{**given, **changes})
     pulsar = structs.replace(settings, zookeeper=f"{stack.zookeeper}{root.rpartition('/')[0]}-pulsar")
-    async with connect.ports(settings, "writer") as ports, connect.zookeeper(pulsar) as zookeeper:
+    async with (
+        connect.ports(settings, "writer") as ports,
+        connect.zookeeper(pulsar) as zookeeper,
+        connect.gateway(settings, "migrator") as theirs,
+    ):
         await zookeeper.ensure_path("/managed-ledgers")
-        world = MigrationWorld(settings, pulsar, ports, PulsarPorts(zookeeper, ports.ledgers))
+        world = MigrationWorld(settings, pulsar, ports, PulsarPorts(zookeeper, theirs))
         try:
             yield world
         finally:

@@ -271,5 +271,5 @@ async def written(stack: Standalone, chroot: str, make: Callable[[Cluster], Awai
     async with connect.ports(settings, "writer") as ports:
         await ports.zookeeper.ensure_path(f"{chroot}{names.ROOT}")
     chrooted = Options.parse({"zookeeper": stack.zookeeper + chroot, "gateway": stack.gateway}).settings
-    async with connect.ports(chrooted, "writer") as ports:
+    async with connect.ports(chrooted, "migrator") as ports:
         return await make(Cluster(ports.zookeeper, ports.ledgers))

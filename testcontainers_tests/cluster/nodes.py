@@ -119,12 +119,12 @@ class AutoRecoveryNode(Node):
 
 
 class GatewayNode(Node):
-    """A ledger gateway. The network is the tests' own, so that it asks nobody for a token; one of an earlier release has no flag for
-    that, and one of now may have to serve daemons of an earlier release."""
+    """A ledger gateway with every role. The network is the tests' own, so that it asks nobody for a token; one of an earlier release has no
+    flags for that."""
 
     def __init__(self, images: Images, network: Network, number: int, uri: str, extra: Sequence[str] = (), image: str = "") -> None:
         if image in ("", images.gateway):
-            extra = ["--insecure", "--callers-without-deployment", *extra]
+            extra = ["--insecure", "--migrator", *extra]
         command = [
             "gateway", "--host", "0.0.0.0", "--port", str(GATEWAY_PORT), "--metrics-port", str(GATEWAY_METRICS_PORT),
             "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *extra,

@@ -183,12 +183,12 @@ class ContainerStack:
         await self._start(self.daemons[number - 1 : number])
         return code
 
-    async def replace_gateway(self, number: int, image: str = "") -> int:
-        """The same for gateway `number`."""
+    async def replace_gateway(self, number: int, image: str = "", extra: Sequence[str] = ()) -> int:
+        """The same for gateway `number`, with `extra` flags."""
         old = self.gateways[number - 1]
         code = await asyncio.to_thread(old.stop, 30)
         old.remove()
-        self.gateways[number - 1] = GatewayNode(self.images, self.network, number, self.uri, image=image)
+        self.gateways[number - 1] = GatewayNode(self.images, self.network, number, self.uri, extra, image)
         await self._start(self.gateways[number - 1 : number])
         return code
 
