@@ -111,10 +111,8 @@ class DaemonProcess(PythonProcess):
         self._arguments = [*own, *self._fixed]
 
     async def restart_elsewhere(self) -> None:
-        """After a kill: a new process at another address, as a new owner would be. What it closes stays in ledgers, also if it would fit
-        a footer: who keeps the folder has something to look at."""
+        """After a kill: a new process at another address, as a new owner would be."""
         self._choose_ports()
-        self._arguments += ["--inline-state-max-bytes", "0"]
         await self.start()
 
     async def start(self) -> None:

@@ -20,6 +20,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 SCRAPE_EVERY_S = 0.5
 SILENCE_MAX_S = 120.0
+TO_LOOK_AT = ("--inline-state-max-bytes", "0")
+"""Of a daemon whose data are kept: a state that would fit its footer stays in ledgers, so that there are some to look into."""
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ async def open_stage(*, data_dir: Path | None, keep: bool, console: Console, boo
         with progress:
             began = time.monotonic()
             await asyncio.to_thread(stack.start)
-            daemon = DaemonProcess(folder, stack.gateway, stack.zookeeper)
+            daemon = DaemonProcess(folder, stack.gateway, stack.zookeeper, TO_LOOK_AT if keep or data_dir else ())
             await daemon.start()
             stage = Stage(folder, console, progress, stack, daemon)
             stage.say(f"a real ZooKeeper, {bookies} real bookies, the gateway and the daemon are up after {time.monotonic() - began:.1f} s")
