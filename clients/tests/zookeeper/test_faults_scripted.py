@@ -30,6 +30,8 @@ from clients.tests.zookeeper.scripted_server import EVENT, Peer, ScriptedServer,
 from clients.tests.zookeeper.wait import until
 
 GET, EXISTS, SET_WATCHES, CLOSE = 4, 3, 101, -11
+BUSY_S = 1.5
+"""What a busy machine may add to a wait that is bounded: less than the next limit above it, which would end in another error."""
 SETTINGS = ZooKeeperSettings(
     session_timeout_ms=600, start_timeout_s=5, request_timeout_s=2, close_timeout_s=0.2, back_off_min_ms=5, back_off_max_ms=40
 )
@@ -114,7 +116,7 @@ async def test_set_watches_that_is_never_answered_is_bounded() -> None:
         await until(lambda: zk.state is SessionState.SUSPENDED)
         began_s = time.monotonic()
         await zk.get("/n")
-        assert 0.15 < time.monotonic() - began_s < 1
+        assert 0.15 < time.monotonic() - began_s < 1 + BUSY_S
         assert len(server.peers) == 3
         await zk.close()
 
@@ -154,7 +156,7 @@ async def test_fault_04_and_24_peer_that_accepts_and_never_answers() -> None:
         zk = _client(silent, healthy, seed=_seed_that_begins_with_the_first())
         began_s = time.monotonic()
         await zk.start()
-        assert 0.9 < time.monotonic() - began_s < 1.6
+        assert 0.9 < time.monotonic() - began_s < 1.6 + BUSY_S
         assert (len(silent.peers), len(healthy.peers)) == (1, 1)
         assert (await zk.get("/n")).data == b"x"
         await zk.close()
@@ -232,9 +234,9 @@ async def test_fault_07_lease_is_lost_by_the_local_clock() -> None:
         await zk.get("/n")
         answered_s = time.monotonic()
         await until(lambda: lost_s)
-        assert began_s + 0.4 <= lost_s[0] <= answered_s + 0.4 + 0.1
+        assert began_s + 0.4 <= lost_s[0] <= answered_s + 0.4 + BUSY_S
         assert zk.session_lease_s_left == 0
-        await until(lambda: zk.state is SessionState.SUSPENDED, 0.2)
+        await until(lambda: zk.state is SessionState.SUSPENDED, BUSY_S)
         await zk.close()
 
 
@@ -270,7 +272,7 @@ async def test_fault_11_frozen_peer_is_noticed_by_the_heartbeat() -> None:
         began_s = time.monotonic()
         with pytest.raises(ConnectionLost, match="ping"):
             await zk.get("/n")
-        assert 0.3 < time.monotonic() - began_s < 0.4 + 0.3
+        assert 0.3 < time.monotonic() - began_s < 0.4 + BUSY_S
         assert (await zk.get("/n")).data == b"x"
         await zk.close()
 
@@ -288,7 +290,7 @@ async def test_fault_13_close_of_a_server_that_does_not_answer() -> None:
         await until(lambda: zk._session._room.requests)
         began_s = time.monotonic()
         await zk.close()
-        assert 0.25 < time.monotonic() - began_s < 0.4 + 0.2
+        assert 0.25 < time.monotonic() - began_s < 0.4 + BUSY_S
         assert zk.state is SessionState.CLOSED
         with pytest.raises(ConnectionLost):
             await waiting
@@ -296,11 +298,13 @@ async def test_fault_13_close_of_a_server_that_does_not_answer() -> None:
 
 async def test_idle_connection_stays_with_its_heartbeat() -> None:
     async with ScriptedServer(_healthy) as server:
-        zk = _client(server, settings=replace(SETTINGS, session_timeout_ms=90))
+        # three leases long, and each of them long enough that a busy machine sends its pings in time
+        zk = _client(server, settings=replace(SETTINGS, session_timeout_ms=1_200))
         states = _recorded(zk)
         await zk.start()
         leases: list[float] = []
-        await until(lambda: leases.append(zk.session_lease_s_left) or len(leases) > 150)
+        began_s = time.monotonic()
+        await until(lambda: leases.append(zk.session_lease_s_left) or time.monotonic() - began_s > 2.4)
         assert states == [SessionState.CONNECTED]
         assert min(leases) > 0
         await zk.close()
@@ -489,16 +493,16 @@ async def test_a_connection_that_held_starts_the_back_off_again() -> None:
         await _healthy(peer)
 
     async with ScriptedServer(handler) as server:
-        zk = _client(server, settings=replace(SETTINGS, back_off_min_ms=1, back_off_max_ms=200))
+        zk = _client(server, settings=replace(SETTINGS, back_off_min_ms=1, back_off_max_ms=1_000))
         await zk.start()
         server.peers[0].writer.close()
         await until(lambda: len(server.peers) == 11 and zk.state is SessionState.CONNECTED)
         held_s = time.monotonic()
-        await until(lambda: time.monotonic() - held_s > 0.25)
+        await until(lambda: time.monotonic() - held_s > 1.05)
         server.peers[10].writer.close()
         began_s = time.monotonic()
         await until(lambda: len(server.peers) == 12)
-        assert time.monotonic() - began_s < 0.09, "the least is 1 ms, the most between 100 and 200"
+        assert time.monotonic() - began_s < 0.45, "the least is 1 ms, the most between 500 and 1,000"
         await zk.close()
 
 
@@ -539,7 +543,7 @@ async def test_requests_without_a_connection_end_as_not_sent() -> None:
         began_s = time.monotonic()
         with pytest.raises(NotConnected) as caught:
             await zk.set("/n", b"", 0)
-        assert 0.15 < time.monotonic() - began_s < 0.5
+        assert 0.15 < time.monotonic() - began_s < 0.5 + BUSY_S
         assert caught.value.path == "/n"
         await zk.close()
 

@@ -91,7 +91,7 @@ def test_a_dead_zookeeper_and_a_dead_gateway_are_named(monkeypatch: pytest.Monke
     assert f"ZooKeeper at {address} does not answer" in result.output and "What to do: " in result.output
     started = time.monotonic()
     assert cursorkeeper("inspect", CURSOR, "--zookeeper", address).exit_code == AWAY
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 def test_run_says_in_one_line_why_it_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ async def test_sigterm_without_bookkeeper_ends_in_time_and_says_what_was_left(st
     await daemon.stop(30)
     assert daemon._process is not None
     assert daemon._process.returncode == 1, daemon.tail()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert "drain-alone" in daemon.tail()
     await source.close()
     stack.restart()
