@@ -295,6 +295,14 @@ def _column(bitmap: BitMap) -> Places:
     return np.frombuffer(bitmap.to_array(), np.uint32).astype(np.int64)
 
 
+def to_bits(bitmap: BitMap) -> bytes:
+    """The inverse of `from_bits` for a set that is not empty, from its smallest value to its largest."""
+    first, last = bitmap.min(), bitmap.max()
+    low = first >> 16 << 16
+    whole = int.from_bytes(_window(bitmap, low // 64, (last - low) // 64 + 1).tobytes(), "little") >> (first - low)
+    return whole.to_bytes((last - first) // 8 + 1, "little")
+
+
 def windows(bitmap: BitMap) -> Iterator[Words]:
     """The words of a set from value 0 to its largest, in pieces; no zero word after the last value."""
     if not bitmap:

@@ -20,13 +20,15 @@ import numpy as np
 from cursorkeeper.core import containers
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.sizes import leb_size, section_sizes
+from cursorkeeper.core.sizes import leb_size, leb_sizes_total, section_sizes
 from cursorkeeper.format import leb
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
 SHORT: Final = 80
 """Up to this many members a loop writes faster than numpy."""
+MANY: Final = 1 << 20
+"""From this many members on a set is written by its runs and containers."""
 SHORT_BODY_BYTES: Final = 160
 """Up to this many body bytes a loop reads faster than numpy."""
 _LEB_BYTES_MAX: Final = 5
@@ -62,7 +64,30 @@ def encode(values: BitMap) -> tuple[Mode, int, bytes]:
         return _encode_run(first, count)
     if count <= SHORT:
         return _encode_short(list(values))
+    if count > MANY:
+        return _encode_many(values, count)
     return encode_members(np.frombuffer(values.to_array(), np.uint32))
+
+
+def _encode_many(values: BitMap, count: int) -> tuple[Mode, int, bytes]:
+    """The same without a number per member: a few ranges of a message may hold billions."""
+    starts, lasts = containers.runs_of(values)
+    more, jumps = lasts - starts, starts[1:] - lasts[:-1] - 1
+    first = int(starts[0])
+    sizes = (
+        count - starts.size + leb_sizes_total(jumps),
+        leb_sizes_total(more) + leb_sizes_total(jumps - 1),
+        (int(lasts[-1]) - first) // 8 + 1,
+    )
+    mode = Mode(sizes.index(min(sizes)))
+    if mode is Mode.BITS:
+        return mode, first, containers.to_bits(values)
+    if mode is Mode.GAPS:
+        return encode_members(np.frombuffer(values.to_array(), np.uint32))
+    numbers = np.empty(2 * starts.size - 1, np.int64)
+    numbers[0::2] = more
+    numbers[1::2] = jumps - 1
+    return mode, first, leb.encode_column(numbers)
 
 
 def _encode_run(first: int, count: int) -> tuple[Mode, int, bytes]:
