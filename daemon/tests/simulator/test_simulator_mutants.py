@@ -48,13 +48,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarni
 
 SEEDS = range(1, 401)
 LATE = {
-    "rule_23_an_earlier_check_counts": 190,
-    "rule_24_a_claim_that_was_joined_is_a_proof": 56,
-    "rule_28_another_generation_is_resumed": 104,
-    "rule_6_a_missing_ledger_is_damage_at_once": 140,
+    "rule_16_an_aborted_snapshot_goes_on": 92,
+    "whole_named_before_the_last_entry_of_the_state_is_acknowledged": 108,
+    "rule_23_an_earlier_check_counts": 360,
+    "rule_24_a_claim_that_was_joined_is_a_proof": 155,
+    "rule_28_another_generation_is_resumed": 130,
+    "rule_6_a_missing_ledger_is_damage_at_once": 225,
     "whole_a_native_owner_forgets_what_only_the_footer_held": 295,
     "whole_a_handle_at_a_limit_gets_what_is_not_durable": 59,
-    "whole_an_unfinished_tail_counts_as_damage": 45,
+    "whole_an_unfinished_tail_counts_as_damage": 90,
 }
 """Where the search begins, for those that few seeds notice: the first that did, the last time. All seeds are tried all the same."""
 """Most are caught within ten; the rarest by one seed of fifty."""
