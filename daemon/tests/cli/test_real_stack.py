@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.ack_stream import Acks, LedgerAcks, PartialBatch, SourceConnection
+from cursorkeeper_clients.ack_stream.errors import CursorDamaged
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
@@ -247,3 +248,62 @@ def test_a_name_that_a_terminal_would_obey_is_spelled_out_by_every_command(stack
         # another test may have left a footer that cannot be read
         done = tool(stack, *arguments, code=None if arguments == ["ls"] else 0, gateway=arguments != ["ls"])
         assert not set("\x1b\x9b\u202e") & set(done.stdout + done.stderr) and shown in done.stdout, (arguments, done.stdout)
+
+
+async def footer_bytes_of(stack: Standalone, name: CursorName, put: bytes | None = None, *, gone: bool = False) -> bytes:
+    """What is there; then, with other means than ours, `put` in its place, or nothing."""
+    servers, _ = parse_servers(stack.zookeeper)
+    client = ZooKeeperClient(ZooKeeperSettings(servers=servers))
+    await client.start()
+    node = await client.get(name.path())
+    if put is not None:
+        await client.set(name.path(), put, node.version)
+    if gone:
+        await client.delete(name.path(), node.version)
+    await client.close()
+    return node.data
+
+
+def test_an_older_footer_and_one_that_was_made_anew(stack: Standalone, tmp_path: Path) -> None:
+    """Nothing is opened from older bytes, nothing is deleted because of them, and the latest ones bring everything back."""
+    name = CursorName("persistent://t/ns/older", SUB)
+    first = Daemon(stack, tmp_path)
+    asyncio.run(make_cursor(first.address, name.topic, rounds=1))
+    assert first.stop() == 0
+    older = asyncio.run(footer_bytes_of(stack, name))
+    second = Daemon(stack, tmp_path)
+    asyncio.run(make_cursor(second.address, name.topic, rounds=3))
+    assert second.stop() == 0
+    whole = tool(stack, "export", name.display).stdout.splitlines()[1:]
+    latest = asyncio.run(footer_bytes_of(stack, name, older))
+
+    third = Daemon(stack, tmp_path)
+    with pytest.raises(CursorDamaged, match="FOOTER_REPLACED"):
+        asyncio.run(make_cursor(third.address, name.topic))
+    assert "its znode has version" in tool(stack, "verify", name.display, code=1).stdout
+    swept = json_lines(tool(stack, "gc", "--json", code=1))[0]
+    assert [d["cursor"] for d in swept["doubts"]] == [name.display] and not swept["deleted"]
+
+    files = {"older": older, "latest": latest}
+    for title, data in files.items():
+        (tmp_path / title).write_bytes(data + b"\n")
+    refused = tool(stack, "restore-footer", name.display, str(tmp_path / "older"), "--yes", code=1)
+    assert "NOT THE LATEST: ledger" in refused.stdout and "footer to restore" in refused.stderr
+    asked = tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), code=1)
+    assert "epoch" in asked.stdout and "add --yes" in asked.stderr
+    done = json_lines(tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), "--yes", "--json"))[0]
+    assert done["written"] and done["differences"]["epoch"] == {"there": 1, "bytes": 2}
+    assert tool(stack, "export", name.display).stdout.splitlines()[1:] == whole
+    asyncio.run(make_cursor(third.address, name.topic))
+    ledgers = {x["ledger"] for x in json_lines(tool(stack, "inspect", name.display, "--json")) if x["type"] == "ledger"}
+
+    # it is deleted under its owner, who says what it had committed, and made anew; until its epoch has passed every old one
+    asyncio.run(footer_bytes_of(stack, name, gone=True))
+    third.stop()
+    for _ in range(5):
+        fresh = Daemon(stack, tmp_path)
+        asyncio.run(make_cursor(fresh.address, name.topic, rounds=1))
+        assert fresh.stop() == 0
+        tool(stack, "gc", code=None)
+    still = json_lines(tool(stack, "gc", "--json", "--dry-run", code=None))[0]
+    assert still["garbage"] == 0 and still["kept"] >= len(ledgers)
