@@ -402,8 +402,8 @@ def promise_a_machine_is_woken_for_nothing(patch: pytest.MonkeyPatch) -> None:
         at = before.fget(m)
         return at if m.state not in machine.LIVE else min(at or m.now + 0.02, m.now + 0.02)
 
-    before: Any = CursorMachine.wake_at_s
-    patch.setattr(CursorMachine, "wake_at_s", property(wake))
+    before: Any = CursorMachine.timer_at_s
+    patch.setattr(CursorMachine, "timer_at_s", property(wake))
 
 
 @mutant
