@@ -100,11 +100,13 @@ class Bar:
         if self._progress is None:
             if self._clock() - self._started_s < SHOW_AFTER_S or not self._err.is_terminal:
                 return
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            # names of cursors are in what it says: a bracket in one is no markup
+            what = TextColumn("{task.description}", markup=False)
+            columns = (SpinnerColumn(), what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             # what is written meanwhile goes above the bar, but only where both are the same terminal: a pipe must get its lines
             same = sys.stdout.isatty()
             self._progress = Progress(*columns, console=self._err, transient=True, redirect_stdout=same)
-            self._task = self._progress.add_task(self._what, total=self._total)
+            self._task = self._progress.add_task(printable(self._what), total=self._total)
             self._progress.start()
         assert self._task is not None
-        self._progress.update(self._task, completed=self._done, total=self._total, description=self._what)
+        self._progress.update(self._task, completed=self._done, total=self._total, description=printable(self._what))

@@ -70,6 +70,15 @@ def test_a_terminal_is_told_nothing_by_a_name(capsys: pytest.CaptureFixture[str]
     assert told.err.splitlines()[0] == SHOWN and len(told.err.splitlines()) == 3 and not set("\x1b\x9b\u202e") & set(told.err)
 
 
+def test_a_bar_obeys_no_name_either() -> None:
+    clock, out = Clock(), io.StringIO()
+    with Bar("reading", err=Console(file=out, force_terminal=True, width=300), clock=clock) as bar:
+        clock.now_s += 3
+        bar.say(f"reading {HOSTILE}|[red]a[/b]")  # what rich takes for markup is legal in a name
+        bar.advance()
+    assert f"reading {SHOWN}|[red]a[/b]" in out.getvalue()
+
+
 @pytest.mark.parametrize("columns", ["80", "20", ""])
 def test_a_row_is_one_line_however_narrow_the_terminal_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
