@@ -63,5 +63,7 @@ def _of_footer_s(m: CursorMachine) -> float | None:
 
 
 def _of_chain_s(m: CursorMachine) -> float | None:
-    """A chain at its hard limit waits for a snapshot, which is a failure of its own: it should have come long ago."""
-    return 0.0 if m.snapshot is None and len(m.chain) >= m.limits.chain_ledgers_hard_max and m.state_writer is None else None
+    """A chain at its hard limit waits for a snapshot, which is a failure of its own: it should have come long ago. So does what
+    BookKeeper has lost, if the snapshot that stores it again has failed."""
+    is_awaited = len(m.chain) >= m.limits.chain_ledgers_hard_max or m.behind
+    return 0.0 if m.snapshot is None and is_awaited and m.state_writer is None else None

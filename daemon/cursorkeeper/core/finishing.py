@@ -275,6 +275,7 @@ def _closed(m: CursorMachine) -> None:
     """Everything is durable; but what may not be written because of a limit is given up, unconfirmed: nobody was told
     that it was kept."""
     if not whole_states.is_stuck(m):
+        m.behind = False
         m.confirmed(m.progress.decide_all())
         return
     m.confirmed(m.progress.confirmations())
@@ -301,6 +302,7 @@ def committed(m: CursorMachine, done: Committed, now: float) -> None:
             m.emit(fx.Ended(reopen=m.reopen))
         case Purpose.DELETE:
             m.delete_dropped(done, own)
+            m.behind = False
             m.emit_all(m.progress.decide_all())
             m.move(State.DELETED)
             m.emit(fx.Ended())

@@ -215,6 +215,7 @@ def _lost(m: CursorMachine, lost: Lost) -> None:
         # start again from the read, which says who won
         m.opening.tries, m.opening.claim_sent = 0, False
         opening.read_footer(m, sync=True)
+        opening.end_if_unwanted(m)
     elif lost.now is None:
         m.footer_lost()
     else:

@@ -104,9 +104,6 @@ class CursorMachine:
         self.snapshot_asked = False
         self.snapshots_failed = 0
         """In a row, because their ledger failed."""
-        self.behind = False
-        """BookKeeper has lost entries that it had acknowledged: the whole state, which is here, is written as soon as it can be."""
-
         self.acks = AckState()
         self.epoch = 0
         self.generation = 1
@@ -322,6 +319,16 @@ class CursorMachine:
         self.carried = join([self.carried, whole_states.carried_of(self, delta)])
         if delta.layout and self.unfit is not None:
             self.unfit = replace(self.unfit, carried=None)
+
+    @property
+    def behind(self) -> bool:
+        """BookKeeper has lost entries that it had acknowledged: the whole state, which is here, is written as soon as it can be, and
+        nothing is confirmed before."""
+        return self.progress.withheld
+
+    @behind.setter
+    def behind(self, behind: bool) -> None:
+        self.progress.withheld = behind
 
     def forget_limits(self) -> None:
         """Another state is durable than the one that did not fit, or was cut."""

@@ -46,6 +46,8 @@ class Progress:
         self._bytes = 0
         self._confirmed: dict[int, int] = {}
         """Handle -> seq of its newest confirmation."""
+        self.withheld = False
+        """What is stored is less than what was durable: a message may repeat what is missing, so none is confirmed."""
 
     @property
     def oldest_unconfirmed_s(self) -> float | None:
@@ -115,7 +117,7 @@ class Progress:
     def confirmations(self) -> list[fx.Effect]:
         """What may be confirmed now: one per handle, cumulative."""
         decided: list[Binding] = []
-        while self._bound:
+        while self._bound and not self.withheld:
             record = self._bound[0].record
             if record is None or record > self.durable:
                 break

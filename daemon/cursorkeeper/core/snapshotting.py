@@ -284,6 +284,7 @@ def switched(m: CursorMachine, done: Committed, now: float) -> None:
     if ledger is not None and ledger.ledger == m.base.ledger and not ledger.named:
         ledger.named = True
         flushing.confirm(m)
+    m.confirmed(m.progress.confirmations())
     m.delete_dropped(done)
 
 

@@ -364,6 +364,19 @@ def test_an_open_that_cannot_be_claimed_in_time_is_refused_and_claims_nothing_la
     assert a.state is State.CLOSED and footer_and_version(bench)[1] == version
 
 
+def test_a_claim_that_was_lost_is_not_repeated_for_nobody() -> None:
+    """The source did not wait for it, and has the cursor elsewhere by now."""
+    bench = Bench()
+    bench.opened("X")
+    a = bench.owner("A").start()
+    claim = a.hold(fx.WriteFooter)
+    a.step(ev.Detach(1))
+    bench.opened("B")
+    a.do(claim)
+    a.go()
+    assert bench.footer.writer == "B" and a.state is State.CLOSED and a.machine.is_ended
+
+
 def test_without_takeover_the_cursor_stays_with_its_new_owner() -> None:
     """The open goes on as for a cursor that is not held: what it asked for decides."""
     bench = Bench()

@@ -107,6 +107,50 @@ def test_a_handle_that_comes_meanwhile_waits_until_all_is_stored_again() -> None
     bench.ask()
 
 
+def test_a_repeated_ack_is_not_confirmed_before_it_is_stored_again() -> None:
+    """It is in memory, and in no ledger: whoever recovers the cursor now does not find it."""
+    bench = Bench(NO_INLINE)
+    a = acked(bench, 1, 3)
+    a.step(ev.Roll())
+    lose(bench, bench.chain[0], 1)
+    a.go(lambda: bool(told(a)))
+    before = a.durable
+    a.ack(3)
+    last = a.ack(3, 5)
+    a.go(lambda: any(isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase) for e in a.todo))
+    assert a.durable == before
+    a.go()
+    assert a.durable == last
+    bench.ask()
+
+
+@pytest.mark.parametrize("end", [ev.Close(), ev.Delete(), None])
+def test_what_decides_everything_confirms_it(end: ev.Close | ev.Delete | None) -> None:
+    """While the snapshots that would store it again fail: a small state goes into the footer, a tombstone ends all questions."""
+    bench = Bench()
+    a = acked(bench, 1, 3)
+    a.step(ev.Roll())
+    lose(bench, bench.chain[0], 1)
+    a.go(lambda: bool(told(a)))
+    last = a.ack(3)
+    for _ in range(20):
+        if a.durable == last:
+            break
+        if end is not None and a.state is not State.CLOSING:
+            a.step(end)
+        refuse_a_ledger(a)
+    assert a.durable == last
+
+
+def refuse_a_ledger(owner: Owner) -> None:
+    """Everything else happens."""
+    owner.go(lambda: any(isinstance(e, fx.CreateLedger) for e in owner.todo))
+    for effect in list(owner.todo):
+        if isinstance(effect, fx.CreateLedger):
+            owner.todo.remove(effect)
+            owner.step(ev.LedgerCreateFailed(effect.token, "too few bookies"))
+
+
 def test_a_close_stores_it_first() -> None:
     bench = Bench(NO_INLINE)
     a = acked(bench, 1, 3, 5)
