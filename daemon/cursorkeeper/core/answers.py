@@ -37,6 +37,8 @@ class Question:
     """A handle waits for the state; else somebody only wants to tell what is held."""
     joined: bool
     """It came when the claim had been sent: should another owner come, it has not had a claim of its own."""
+    asked_s: float
+    """When it came."""
     since_s: float | None = None
     """Since when it waits for ZooKeeper."""
     proved: bool = False
@@ -94,7 +96,7 @@ class Answers:
 
 def ask(m: CursorMachine, number: int, *, is_open: bool) -> None:
     """From now on somebody waits for proof."""
-    m.answers.questions[number] = Question(is_open, joined=m.opening.claim_sent)
+    m.answers.questions[number] = Question(is_open, joined=m.opening.claim_sent, asked_s=m.now)
 
 
 def on_prove(m: CursorMachine, event: ev.Prove, now: float) -> None:
@@ -213,12 +215,15 @@ def drive(m: CursorMachine, now: float) -> None:
 
 
 def _send_away(m: CursorMachine, now: float) -> None:
-    """Who has waited for ZooKeeper for too long is told so; the cursor stays as it is. Waiting for a turn to ask it is not that."""
-    on_zookeeper = (m.state is State.CLAIMING or m.state in OWNING) and not evidence.is_footer_held(m)
+    """Who has waited for ZooKeeper for too long is told so; the cursor stays as it is. Waiting for a turn to ask it is not that,
+    unless the turn does not come because ZooKeeper answers nobody."""
+    on_zookeeper, held = _asks_zookeeper(m), evidence.is_footer_held(m)
     for number, question in list(m.answers.questions.items()):
-        if question.proved or not on_zookeeper:
+        if question.proved or not on_zookeeper or (held and m.heard_s is None):
             question.since_s = None
             continue
+        if held and m.heard_s is not None:
+            question.since_s = max(question.asked_s, m.heard_s)
         question.since_s = now if question.since_s is None else question.since_s
         if now < question.since_s + m.limits.answer_wait_max_ms / 1000:
             continue
@@ -235,11 +240,24 @@ def _send_away(m: CursorMachine, now: float) -> None:
     opening.end_if_unwanted(m)
 
 
+def _asks_zookeeper(m: CursorMachine) -> bool:
+    return m.state is State.CLAIMING or m.state in OWNING
+
+
+def turn_came(m: CursorMachine) -> None:
+    """What waited for its turn is sent now: from here on it is ZooKeeper that is waited for, if it has not failed before."""
+    for question in m.answers.questions.values():
+        if not m.opening.tries:
+            question.since_s = None
+
+
 def wake_at_s(m: CursorMachine) -> float | None:
     """When `drive` has something to do."""
     a = m.answers
     limit_s = m.limits.answer_wait_max_ms / 1000
     times = [q.since_s + limit_s for q in a.questions.values() if q.since_s is not None]
+    if a.questions and _asks_zookeeper(m) and evidence.is_footer_held(m):
+        times += [q.asked_s + limit_s for q in a.questions.values() if q.since_s is None and not q.proved]
     if a.retry_at_s is not None and a.waiting and m.commit.outstanding is None:
         times.append(a.retry_at_s)
     return min(times) if times else None

@@ -172,6 +172,8 @@ class CursorMachine:
         """Tokens of effects that wait in the daemon's own queues: see `hold`."""
         self.no_room_since_s: float | None = None
         """Since when the daemon's window is full of appends that nobody answers."""
+        self.heard_s: float | None = None
+        """When ZooKeeper last answered anybody, as of this tick."""
 
         self.now = 0.0
         self.room = 0
@@ -184,9 +186,10 @@ class CursorMachine:
         """What must be done because of this event, in order. `now`: seconds of any monotonic clock."""
         self._out = []
         self.now = now
-        self.room = 0
+        self.room, self.heard_s = 0, None
         if isinstance(event, ev.Tick):
             self.room, self.no_room_since_s = event.room, event.no_room_since_s
+            self.heard_s = now if event.heard_s is None else event.heard_s
         if is_handled(self.state, event):
             HANDLERS[type(event)](self, event, now)
         else:
@@ -457,6 +460,7 @@ class CursorMachine:
 def on_sent(m: CursorMachine, event: ev.Sent, now: float) -> None:
     """From now on its answer may be missed."""
     m.held.discard(event.token)
+    answers.turn_came(m)
     if event.token == m.writer.token:
         m.writer.asked_at_s = now
     if m.commit.is_waiting_for(event.token):

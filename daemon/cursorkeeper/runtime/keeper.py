@@ -135,6 +135,7 @@ class Keeper:
             self._spawn,
             self._append_sent,
             self._append_answered,
+            self._heard,
             self._fail,
             self._open_again,
         )
@@ -150,6 +151,8 @@ class Keeper:
         self._sent: dict[int, float] = {}
         """Every append that is not answered, by its place, and when it was sent; in that order."""
         self._places = 0
+        self._heard_s = self._clock()
+        """When ZooKeeper last answered a cursor."""
         self._no_room: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they were begun, so that a run can be repeated."""
@@ -478,7 +481,10 @@ class Keeper:
             runner.detached_at = None
             runner.dispatch(ev.Close())
             return
-        runner.dispatch(ev.Tick(room, None if self._room >= ROOM_MIN else self._oldest_sent_s))
+        runner.dispatch(ev.Tick(room, None if self._room >= ROOM_MIN else self._oldest_sent_s, self._heard_s))
+
+    def _heard(self) -> None:
+        self._heard_s = self._clock()
 
     @property
     def _oldest_sent_s(self) -> float | None:

@@ -35,6 +35,8 @@ from cursorkeeper_clients.zookeeper.values import WatchFired
 
 P = ParamSpec("P")
 
+HEARD = (ev.FooterRead, ev.FooterUnreadable, ev.FooterWritten, ev.FooterBadVersion, ev.FooterGone, ev.FooterChecked, ev.FooterCheckFailed)
+"""ZooKeeper's own words."""
 KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open", RawEntry: "state"}
 
 
@@ -131,6 +133,8 @@ class Services:
     """An append takes a place of the daemon's window: which one."""
     appended: Callable[[int], None]
     """An append was answered: the place is free again."""
+    heard: Callable[[], None]
+    """ZooKeeper has answered."""
     failed: Callable[[CursorRunner, BaseException], None]
     """A bug: this cursor cannot go on."""
     reopen: Callable[[CursorRunner, int, Listener], None]
@@ -370,8 +374,7 @@ class CursorRunner:
 
         async def run(place: int) -> None:
             try:
-                outcome = await work(*args, **kwargs)
-                self.dispatch(outcome)
+                self._learn(await work(*args, **kwargs))
             except Exception as e:  # a bug: without an outcome the machine would wait for ever
                 self._services.failed(self, e)
             finally:
@@ -381,6 +384,11 @@ class CursorRunner:
         if not lane.enter(self._age, begin):
             waited = True
             self.machine.hold(token)
+
+    def _learn(self, outcome: ev.Event) -> None:
+        if isinstance(outcome, HEARD):
+            self._services.heard()
+        self.dispatch(outcome)
 
     def _take_inline_turn(self, token: int) -> bool:
         """Whether the state was written; else another cursor may write its own."""
@@ -393,7 +401,7 @@ class CursorRunner:
 
         async def run() -> None:
             try:
-                self.dispatch(await work(*args, **kwargs))
+                self._learn(await work(*args, **kwargs))
             except Exception as e:
                 self._services.failed(self, e)
 

@@ -219,6 +219,22 @@ async def test_an_open_that_waits_for_its_turn_does_not_wait_for_zookeeper() -> 
     assert not any(one.told.refused for one in made), [one.told.refused for one in made]
 
 
+@virtual
+async def test_opens_that_wait_for_their_turn_hear_that_zookeeper_answers_nobody() -> None:
+    """One opening asks at once, and nothing is answered: the twelfth open would get its turn after a minute and more."""
+    world = World(limits=Limits(answer_wait_max_ms=3_000), keeper_limits=KeeperLimits(openings_at_once_max=1))
+    keeper = await world.keeper()
+    world.zookeeper.stop()
+    recorders = [Recorder() for _ in range(12)]
+    for number, told in enumerate(recorders):
+        keeper.open(named(number), ev.Open(takeover=True), keeper.attach_id(), told)
+    began = now()
+    await until(lambda: all(told.refused for told in recorders))
+    assert now() - began < 8.0, "the last one that was let in was asked for four seconds before"
+    assert {told.refused[0] for told in recorders if told.refused} == {"UNAVAILABLE"}
+    assert not keeper.cursors
+
+
 # ---- a full window
 
 
