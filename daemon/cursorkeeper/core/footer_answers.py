@@ -80,7 +80,7 @@ def on_footer_unreadable(m: CursorMachine, event: ev.FooterUnreadable, now: floa
     ours = m.commit.is_waiting_for(event.token) or event.token in (m.opening.token, m.answers.token, m.writer.token, m.check_token)
     if not ours:
         return
-    if event.replaced and event.token == m.opening.token and not m.opening.replaced:
+    if event.token == m.opening.token and not m.opening.replaced:
         m.opening.replaced = True
         opening.read_footer(m, sync=True)  # a server that lags may show bytes that were put right meanwhile
     elif event.replaced:

@@ -56,7 +56,7 @@ class OpeningRun:
     claim_sent: bool = False
     """The claim's write is on its way, or was applied: who comes now comes after it."""
     replaced: bool = False
-    """The footer was found to be none of ours, perhaps by a server that lags: it is being read after a sync."""
+    """The footer was found to be none of ours, or unreadable, perhaps by a server that lags: it is being read after a sync."""
     seen: bool = False
     """There was a footer: if there is none any more, it is lost."""
 

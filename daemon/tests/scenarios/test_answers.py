@@ -377,6 +377,20 @@ def test_a_claim_that_was_lost_is_not_repeated_for_nobody() -> None:
     assert bench.footer.writer == "B" and a.state is State.CLOSED and a.machine.is_ended
 
 
+def test_nobody_is_refused_because_of_old_bytes() -> None:
+    """A server that lags shows a damaged footer that was put right meanwhile."""
+    bench = Bench()
+    bench.opened("X")
+    a = bench.owner("A").start()
+    a.step(ev.FooterUnreadable(a.hold(fx.ReadFooter).token, "checksum", False))
+    a.go()
+    assert a.streamed == 1 and a.did(fx.ReadFooter)[1].sync
+    b = bench.owner("B").start()
+    for _ in range(2):
+        b.step(ev.FooterUnreadable(b.hold(fx.ReadFooter).token, "checksum", False))
+    assert b.refused is not None and b.refused.code is Refusal.DAMAGED
+
+
 def test_without_takeover_the_cursor_stays_with_its_new_owner() -> None:
     """The open goes on as for a cursor that is not held: what it asked for decides."""
     bench = Bench()
