@@ -191,6 +191,12 @@ async def test_a_damaged_snapshot_falls_back(how: Damage, part: str) -> None:
     await here.assert_all_there(await here.opened())
 
 
+async def _assert_fell_back(here: Kept) -> None:
+    source = await here.opened(Limits())
+    assert here.footer.previous is not None and source.machine.base == here.footer.previous.base
+    await here.assert_all_there(source)
+
+
 @virtual
 async def test_segments_that_the_end_record_was_not_made_of_fall_back() -> None:
     """Both are whole, but they do not belong together."""
@@ -198,8 +204,17 @@ async def test_segments_that_the_end_record_was_not_made_of_fall_back() -> None:
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
     good = record.decode(ledger.entries[here.base.first_entry], NAME.record_hash)
     ledger.entries[here.base.first_entry] = record.encode(replace(good, sequence=good.sequence + 77))
-    source = await here.opened()
-    await here.assert_all_there(source)
+    await _assert_fell_back(here)
+
+
+@virtual
+async def test_an_end_record_that_the_footer_was_not_made_of_falls_back() -> None:
+    """It is whole, lists the same segments, and is not the one whose checksum the footer has."""
+    here = await kept()
+    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
+    good = record.decode(ledger.entries[here.base.last_entry], NAME.record_hash)
+    ledger.entries[here.base.last_entry] = record.encode(replace(good, sequence=good.sequence + 77))
+    await _assert_fell_back(here)
 
 
 @virtual
@@ -208,8 +223,7 @@ async def test_a_listed_segment_that_is_something_else_falls_back() -> None:
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
     good = record.decode(ledger.entries[here.base.first_entry], NAME.record_hash)
     ledger.entries[here.base.first_entry] = record.encode(replace(good, body=Delta(acks={DATA: BitMap([1])})))
-    source = await here.opened()
-    await here.assert_all_there(source)
+    await _assert_fell_back(here)
 
 
 @virtual
