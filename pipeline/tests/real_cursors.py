@@ -114,11 +114,15 @@ class Fleet:
         return False
 
     async def ledger(self, payloads: Sequence[bytes], metadata: dict[str, bytes] | None = None) -> int:
-        """A closed ledger with these entries."""
-        made = await self.ports.ledgers.create(LedgerSpec(3, 3, 2), metadata or {"application": APPLICATION})
+        """A closed ledger with these entries, made by the deployment that its metadata says."""
+        custom = metadata or {"application": APPLICATION}
+        made = await self.ports.ledgers.create(LedgerSpec(3, 3, 2), custom)
         for entry, payload in enumerate(payloads):
             await self.ports.ledgers.append(made, entry, payload)
+        own = await self.ports.footers.deployment()
+        self.ports.ledgers.act_for(custom.get("deployment", b"").decode())
         await self.ports.ledgers.close_ledger(made)
+        self.ports.ledgers.act_for(own)
         return made
 
     async def flip(self, name: CursorName, entry: int) -> int:
