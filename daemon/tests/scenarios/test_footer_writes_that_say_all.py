@@ -3,6 +3,8 @@ sent is decided by it, and is neither kept for later nor forgotten."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, InlineBase, SnapshotBase
@@ -10,6 +12,7 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import Delta, LayoutItem, Record
+from cursorkeeper.format import footer as footer_bytes
 
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import closed, opened, partial
@@ -200,3 +203,41 @@ def test_an_inline_state_ends_the_snapshot_that_was_being_written() -> None:
     sent = [e for e in a.did(fx.Append) if e.ledger == base.ledger and isinstance(e.record, Record)]
     assert [type(e.record.body).__name__ for e in sent].count("Segment") == base.num_parts
     bench.ask()
+
+
+def test_a_switch_that_was_sent_is_not_given_up_with_its_ledger() -> None:
+    """The ledger fails while the switch is on its way: its answer decides, and no second snapshot is begun for it."""
+    bench = Bench()
+    a = bench.opened("A")
+    for entry in range(0, 20, 2):
+        a.ack(entry)
+        a.go()
+    a.step(ev.Snapshot())
+    a.go(lambda: any(isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase) for e in a.todo))
+    switch = next(e for e in a.todo if isinstance(e, fx.WriteFooter))
+    a.todo.remove(switch)
+    a.ack(1)
+    a.unknown(a.hold(fx.Append))
+    a.do(switch)
+    a.go()
+    assert (a.machine.counters.snapshots, a.machine.counters.snapshots_aborted) == (1, 0)
+    assert a.durable == a.seq
+    bench.ask()
+
+
+def test_a_claimer_recovers_ledgers_that_only_the_fall_back_names() -> None:
+    """A footer whose previous chain has a ledger without an end: its tail may hold what was confirmed."""
+    bench = Bench()
+    a = bench.opened("A")
+    a.ack(0)
+    a.go()
+    a.step(ev.Snapshot())
+    a.go()
+    footer, version = bench.footer, bench.znode[1] if bench.znode else 0
+    assert footer.previous is not None
+    left = footer.previous.chain[-1]
+    unended = replace(footer.previous, chain=(*footer.previous.chain[:-1], replace(left, last_entry=None)))
+    bench.znode = (footer_bytes.encode(replace(footer, previous=unended)), version)
+    bench.ledgers[left.ledger].closed = False
+    b = bench.opened("B")
+    assert left.ledger in {e.ledger for e in b.did(fx.FenceLedger)} and bench.ledgers[left.ledger].closed
