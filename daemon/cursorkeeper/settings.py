@@ -38,7 +38,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "flush_interval_ms": (1, 3_600_000), "flush_acks_max": (1, 1 << 31), "flush_acks_min": (1, 1 << 31),
     "flush_bytes_max": (1, 1024 * MIB), "appends_in_flight_max": (2, 4_096), "open_ledger_span_max": (1, 1 << 32),
     "layout_ledgers_max": (1, _D.layout_ledgers_max), "batch_size_max": (1, _D.batch_size_max), "chain_ledgers_max": (1, 10_000),
-    "chain_ledgers_hard_max": (2, 10_000), "ledger_bytes_max": (KIB, 1 << 40), "ledger_age_max_s": (1, 1e9),
+    "chain_ledgers_hard_max": (2, 10_000), "ledger_bytes_max": (1, 1 << 40), "ledger_age_max_s": (0.01, 1e9),
     "snapshot_segments_in_flight_max": (1, 64), "inline_backstop_interval_ms": (1, 3_600_000), "bookkeeper_away_ms": (1, 3_600_000),
     "answer_wait_max_ms": (1, 3_600_000), "retry_min_ms": (1, 3_600_000), "retry_max_ms": (1, 3_600_000), "start_timeout_s": (0, 1e6),
     "daemon_appends_in_flight_max": (4, 65_536), "cursors_max": (1, 10_000_000), "detached_cursor_max_ms": (0, 1e9),
@@ -307,7 +307,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if isinstance(value, int | float) and not isinstance(value, bool):
                 low, high = BOUNDS.get(name, (0, float("inf")))
                 if not low <= value <= high:  # nor NaN
-                    kind = "must be a number, and must not be negative" if name not in BOUNDS else f"use {low:,} to {high:,.10g}"
+                    kind = "must be a number, and must not be negative" if name not in BOUNDS else f"use {low:,} to {high:,.0f}"
                     raise SettingsError(f"{name} = {value}: {kind}; leave it out for the default of {getattr(_DEFAULTS, name):,}")
         if self.log_level.lower() not in LOG_LEVELS:
             raise SettingsError(f"log_level = {self.log_level!r}: use one of {', '.join(LOG_LEVELS)}")
