@@ -58,7 +58,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"credit_bytes": 1}, "use 4,096 to"),
     ({"credit_bytes": 1 << 29}, "daemon_credit_bytes"),
     ({"cursors_max": 1 << 40}, "to 10,000,000"),
-    ({"ledger_age_max_s": float("nan")}, "use 1 to"),
+    ({"ledger_age_max_s": float("nan")}, "use 0.01 to"),
     ({"log_level": "loud"}, "debug, info"),
     *[
         ({name: 0}, "use ")
