@@ -92,12 +92,12 @@ def read_token(settings: Settings, name: str) -> bytes:
     try:
         token = Path(file).read_bytes().strip()
     except OSError as e:
-        raise SettingsError(f"{name} = {file!r}: {e.strerror or e}. What to do: make it readable for this user, or name another") from e
+        raise SettingsError(f"{name} = {file!r}: {e.strerror or e}", "make it readable for this user, or name another") from e
     if not token:
-        raise SettingsError(f"{name} = {file!r} holds no token. What to do: write one into it")
+        raise SettingsError(f"{name} = {file!r} holds no token", "write one into it")
     if token.endswith(PLACEHOLDER):
         remedy = "write one of your own into it, for example with `openssl rand -hex 32`"
-        raise SettingsError(f"{name} = {file!r} holds the placeholder of our examples, which everybody knows. What to do: {remedy}")
+        raise SettingsError(f"{name} = {file!r} holds the placeholder of our examples, which everybody knows", remedy)
     return token
 
 
@@ -256,7 +256,7 @@ class Daemon:
 
 
 def _zookeeper_missing(error: zk.ZooKeeperError, what: str) -> StartError:
-    return StartError(f"{what}: {error}. What to do: {error.hint}", passing=error.kind in (zk.Kind.UNKNOWN, zk.Kind.NOT_DONE))
+    return StartError(f"{what}: {error}", error.hint, passing=error.kind in (zk.Kind.UNKNOWN, zk.Kind.NOT_DONE))
 
 
 async def run(settings: Settings, *, parent_pid: int = 0) -> int:

@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 from cursorkeeper.core import sizes
+from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR
 from cursorkeeper.core.limits import KIB, MIB, Limits
 from cursorkeeper.core.whole_states import StateWriter
@@ -83,8 +84,8 @@ BYTE_SIZES = ("managed_ledger_max_ack_state_in_bytes_to_persist", "max_entry_byt
 _BYTE_SIZE = re.compile(r"(\d+) ?([KM]?)B?", re.IGNORECASE)
 
 
-class SettingsError(Exception):
-    """A setting that cannot be used; the message says which, from where, and what to do."""
+class SettingsError(ExplainedError):
+    """A setting that cannot be used; the message says which, and from where."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -407,8 +408,8 @@ def load(
     try:
         settings.check()
     except SettingsError as e:
-        theirs = [f"{name} is {where}" for name, where in origins.items() if where != name and _names(str(e), name)]
-        raise SettingsError("; ".join([str(e), *theirs])) from e
+        theirs = [f"{name} is {where}" for name, where in origins.items() if where != name and _names(e.message, name)]
+        raise SettingsError("; ".join([e.message, *theirs]), e.remedy) from e
     return settings
 
 
@@ -417,7 +418,8 @@ def _named(values: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]
     differently."""
     known = {*Settings.__struct_fields__, *ALIASES} - set(HIDDEN)
     if unknown := [key for key in values if key not in known]:
-        raise SettingsError(_unknown(unknown, known, source))
+        remedy = "correct the name, or remove it; `cursorkeeper run --help` lists all settings"
+        raise SettingsError(f"{source}: there is no setting {_unknown(unknown, known, source)}", remedy)
     found: dict[str, tuple[str, Any]] = {}
     for key, value in values.items():
         name = ALIASES.get(key, key)
@@ -434,10 +436,7 @@ def _unknown(unknown: list[str], known: set[str], source: str) -> str:
         by_lower = {_spelt(name, source).lower(): _spelt(name, source) for name in known}
         near = difflib.get_close_matches(_spelt(key, source).lower(), by_lower, n=1)
         said.append(f"{_spelt(key, source)}{f' (did you mean {by_lower[near[0]]}?)' if near else ''}")
-    return (
-        f"{source}: there is no setting {', '.join(said)}. "
-        "What to do: correct the name, or remove it; `cursorkeeper run --help` lists all settings"
-    )
+    return ", ".join(said)
 
 
 def _spelt(name: str, source: str) -> str:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import grpc
 import structlog
+from cursorkeeper.core.errors import ExplainedError
 from grpc_health.v1 import health_pb2 as pb
 
 log = structlog.get_logger("cursorkeeper")
@@ -32,11 +33,11 @@ TELL_AFTER_S, TELL_INTERVAL_S = 3.0, 10.0
 T = TypeVar("T")
 
 
-class StartError(Exception):
-    """The daemon cannot start; the message says why and what to do. `passing`: it may come right by itself."""
+class StartError(ExplainedError):
+    """The daemon cannot start. `passing`: it may come right by itself."""
 
-    def __init__(self, message: str, *, passing: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, remedy: str = "", *, passing: bool = False) -> None:
+        super().__init__(message, remedy)
         self.passing = passing
 
 
@@ -59,7 +60,7 @@ class Patience:
             try:
                 while not await self._done(trying, waiting.tell_at_s):
                     if self._left_s <= 0:
-                        raise StartError(f"{self._gave_up}: {waiting.problem}")
+                        raise StartError(f"{self._gave_up}: {waiting.problem.message}", waiting.problem.remedy)
                     waiting.tell(self._clock_s(), self._left_s)
                 found = trying.result()
                 break
@@ -71,7 +72,7 @@ class Patience:
                 trying.cancel()
                 await asyncio.gather(trying, return_exceptions=True)
             if self._left_s <= 0:
-                raise StartError(f"{self._gave_up}: {waiting.problem}")
+                raise StartError(f"{self._gave_up}: {waiting.problem.message}", waiting.problem.remedy)
             await asyncio.sleep(min(self._left_s, pause_s * random.uniform(0.5, 1.0)))
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         if waiting.told:
@@ -93,20 +94,20 @@ class _Waiting:
 
     def __init__(self, what: str, where: str, now_s: float) -> None:
         self._what, self._where = what, where
-        self.problem = f"{what} at {where} does not answer yet. What to do: look whether it runs, and whether this is its address"
+        self.problem = StartError(f"{what} at {where} does not answer yet", "look whether it runs, and whether this is its address")
         self.told = False
         self.tell_at_s = now_s + TELL_AFTER_S
 
     def failed(self, error: StartError, now_s: float, left_s: float) -> None:
         """One try."""
-        self.problem = str(error)
+        self.problem = error
         if not self.told or now_s >= self.tell_at_s:
             self.tell(now_s, left_s)
 
     def tell(self, now_s: float, left_s: float) -> None:
         """One line of the log."""
         self.told, self.tell_at_s = True, now_s + TELL_INTERVAL_S
-        log.warning("waiting", what=self._what, where=self._where, at_most_s=round(left_s, 1), problem=self.problem)
+        log.warning("waiting", what=self._what, where=self._where, at_most_s=round(left_s, 1), problem=str(self.problem))
 
 
 async def check_serving(address: str, *, answers: bool = False) -> None:
@@ -128,11 +129,10 @@ async def check_serving(address: str, *, answers: bool = False) -> None:
             if failed.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return  # what it is then, its own answers say
             said = f"{failed.code().name}, {failed.details()}"
-            raise StartError(
-                f"the gateway at {address} does not answer: {said}. What to do: start it, or name another one", passing=True
-            ) from None
+            raise StartError(f"the gateway at {address} does not answer: {said}", "start it, or name another one", passing=True) from None
     if status != pb.HealthCheckResponse.SERVING and not answers:
         raise StartError(
-            f"the gateway at {address} is there and cannot serve. What to do: its log says whether ZooKeeper or bookies are missing",
+            f"the gateway at {address} is there and cannot serve",
+            "its log says whether ZooKeeper or bookies are missing",
             passing=True,
         )

@@ -41,7 +41,7 @@ class Absent:
         self.tries_s.append(now_s)
         await asyncio.sleep(self.try_s)
         if now_s < self.until_s:
-            raise StartError("X does not answer. What to do: start it", passing=self.passing)
+            raise StartError("X does not answer", "start it", passing=self.passing)
         return "there"
 
 

@@ -200,13 +200,11 @@ def _runs_at(values: Mapping[str, Any]) -> tuple[str, str]:
     """Master and remote, one of them empty. Raises OptionError."""
     master, remote, found = str(values.get("master", "")), str(values.get("remote", "")), told_remote(os.environ)
     if remote and master:
-        raise OptionError("master and remote are given. What to do: give one of them")
+        raise OptionError("master and remote are given", "give one of them")
     if found and master:  # Spark itself refuses this too, in words of its own
-        raise OptionError(f"master = {master}, and Spark was told a remote. What to do: unset {REMOTE}, or leave out master")
+        raise OptionError(f"master = {master}, and Spark was told a remote", f"unset {REMOTE}, or leave out master")
     if master and not _MASTER.match(master):
-        raise OptionError(
-            f"master = {master!r}: Spark knows no such master. What to do: write local[*], yarn, spark://host:port or k8s://..."
-        )
+        raise OptionError(f"master = {master!r}: Spark knows no such master", "write local[*], yarn, spark://host:port or k8s://...")
     remote = remote or found
     return ("", remote) if remote else (master or LOCAL, "")
 
@@ -226,9 +224,9 @@ def _source(job: Job, values: Mapping[str, Any], settings: Any) -> Options:
     further = job_file.pairs("option", values.get("option", {}))
     for key in further:  # a job that writes would write elsewhere than it reads
         if key.lower() in HAVE_FLAGS:
-            raise OptionError(f"option {key}: the source is told this by the job. What to do: use --{key.lower()}")
+            raise OptionError(f"option {key}: the source is told this by the job", f"use --{key.lower()}")
         if key.lower() == "table":
-            raise OptionError(f"option {key}: each job reads its own tables. What to do: leave it out")
+            raise OptionError(f"option {key}: each job reads its own tables", "leave it out")
     text |= further
     found = Options.parse({key: value for key, value in text.items() if value} | ({"table": job.TABLES[0]} if job.TABLES else {}))
     for table in job.TABLES:

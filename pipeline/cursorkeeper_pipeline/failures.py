@@ -26,7 +26,7 @@ WORKERS = "give the workers this environment: --print-submit shows how, with PYS
 def problem_of(error: BaseException) -> Problem:
     """The problem that an exception of a job stands for. The exit code is not to be used: a job that failed ends with 2."""
     if isinstance(error, OptionError):
-        return _split(str(error), "correct the option; --help lists them")
+        return Problem(error.message, error.remedy or "correct the option; --help lists them", USAGE)
     if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
         return from_spark(str(error))
     if _OURS.search(str(error)):
@@ -38,7 +38,8 @@ def from_spark(text: str) -> Problem:
     """What one of Spark's messages is about."""
     found = _OURS.findall(text)
     if found:
-        return _split(found[-1][1], MORE)
+        message, _, remedy = found[-1][1].partition(". What to do: ")
+        return Problem(message, remedy or MORE, USAGE)
     missing = _MISSING.findall(text)
     if missing:
         return Problem(f"a Python of Spark has not what is needed: {missing[-1]}", WORKERS, USAGE)
@@ -49,8 +50,3 @@ def from_spark(text: str) -> Problem:
         return Problem(f"Spark: {raised[-1][0]}: {raised[-1][1]}"[:LINE_MAX], MORE, USAGE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return Problem(f"Spark: {(lines[0] if lines else 'no message')[:LINE_MAX]}", MORE, USAGE)
-
-
-def _split(text: str, remedy: str) -> Problem:
-    message, _, own = text.partition(" What to do: ")
-    return Problem(message.rstrip("."), own or remedy, USAGE)

@@ -33,9 +33,9 @@ def load(file: Path, job: str, known: Sequence[str]) -> tuple[dict[str, Any], di
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise OptionError(f"job-config {file}: {error.strerror}. What to do: check the path and its rights") from None
+        raise OptionError(f"job-config {file}: {error.strerror}", "check the path and its rights") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OptionError(f"job-config {file}: {error}. What to do: correct the TOML") from None
+        raise OptionError(f"job-config {file}: {error}", "correct the TOML") from None
     common: dict[str, Any] = {}
     for key, value in found.items():
         name = key.replace("-", "_")
@@ -43,10 +43,10 @@ def load(file: Path, job: str, known: Sequence[str]) -> tuple[dict[str, Any], di
             common[name] = _common(file, name, value, known)
         elif key not in JOBS:
             here = f"use one of {', '.join(known)}; an option of one job stands in its table, as [{job}]"
-            raise OptionError(f"job-config {file}: unknown option {key}. What to do: {here}")
+            raise OptionError(f"job-config {file}: unknown option {key}", here)
     own = found.get(job, {})
     if not isinstance(own, dict):
-        raise OptionError(f"job-config {file}: {job} is no table. What to do: write [{job}]")
+        raise OptionError(f"job-config {file}: {job} is no table", f"write [{job}]")
     return common, {key.replace("-", "_"): value for key, value in own.items()}
 
 
@@ -55,11 +55,11 @@ def convert(job: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
     names = [field.name for field in fields(kind) if field.name != SETTINGS_FIELD]
     for key in values:
         if key not in names:
-            raise OptionError(f"{job}: unknown option {key}. What to do: use one of {', '.join(names)}")
+            raise OptionError(f"{job}: unknown option {key}", f"use one of {', '.join(names)}")
     try:
         return msgspec.convert(dict(values), kind, strict=False, dec_hook=lambda wanted, value: wanted(value))
     except (msgspec.ValidationError, ValueError) as error:
-        raise OptionError(f"{job}: {error}. What to do: see `cursorkeeper pipeline {job} --help`") from None
+        raise OptionError(f"{job}: {error}", f"see `cursorkeeper pipeline {job} --help`") from None
 
 
 def _common(file: Path, name: str, value: object, known: Sequence[str]) -> object:
@@ -67,15 +67,15 @@ def _common(file: Path, name: str, value: object, known: Sequence[str]) -> objec
     where = f"job-config {file}: {name}"
     if name in PAIRED:
         if not isinstance(value, Mapping | list):
-            raise OptionError(f"{where} is no table. What to do: write [{name}] and its settings behind it")
+            raise OptionError(f"{where} is no table", f"write [{name}] and its settings behind it")
         found = pairs(f"job-config {file}: [{name}]", value)
         for key in found if name == "conf" else ():
             if key.replace("-", "_") in known:
-                raise OptionError(f"{where} has {key}, which is no setting of Spark. What to do: move it in front of the first [table]")
+                raise OptionError(f"{where} has {key}, which is no setting of Spark", "move it in front of the first [table]")
         return found
     kind = bool if name == "json" else str
     if not isinstance(value, kind):
-        raise OptionError(f"{where} = {value!r}. What to do: write {'true or false' if kind is bool else 'it in quotes'}")
+        raise OptionError(f"{where} = {value!r}", f"write {'true or false' if kind is bool else 'it in quotes'}")
     return value
 
 
@@ -85,13 +85,13 @@ def pairs(option: str, given: Mapping[str, Any] | Sequence[Any]) -> dict[str, st
     if isinstance(given, Mapping):
         for key, value in _flat(option, given):
             if key in found:
-                raise OptionError(f"{option} {key} is given twice. What to do: write it once, in quotes")
+                raise OptionError(f"{option} {key} is given twice", "write it once, in quotes")
             found[key] = value
         return found
     for word in given:
         key, equals, value = word.partition("=") if isinstance(word, str) else ("", "", "")
         if not equals or not key.strip():
-            raise OptionError(f"{option} = {word!r}. What to do: write key=value")
+            raise OptionError(f"{option} = {word!r}", "write key=value")
         found[key.strip()] = value
     return found
 
@@ -114,4 +114,4 @@ def _flat(option: str, given: Mapping[str, Any], above: str = "") -> Iterator[tu
         elif isinstance(value, str | int | float):
             yield name, str(value)
         else:
-            raise OptionError(f"{option} {name} = {value!r}. What to do: write text in quotes, a number, true or false")
+            raise OptionError(f"{option} {name} = {value!r}", "write text in quotes, a number, true or false")

@@ -134,8 +134,8 @@ def _must_answer(remote: str) -> None:
     except ValueError:  # a port that is none
         found, host, port = None, "", 0
     if found is None or found.scheme != "sc" or not host:
-        raise OptionError(f"remote = {said!r} is no Spark Connect server. What to do: write sc://host:port")
+        raise OptionError(f"remote = {said!r} is no Spark Connect server", "write sc://host:port")
     try:
         socket.create_connection((host, port), REMOTE_WAIT_S).close()
     except OSError as error:
-        raise OptionError(f"remote = {said}: {error}. What to do: start it (sbin/start-connect-server.sh), or name another") from None
+        raise OptionError(f"remote = {said}: {error}", "start it (sbin/start-connect-server.sh), or name another") from None

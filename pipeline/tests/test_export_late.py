@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec, target_settings
+from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec
 from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.target import Target
+from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
@@ -115,7 +116,7 @@ class ExportWorld(PulsarWorld):
     async def attempt(self, host: str = "here", *, replace: bool = True, stopped: bool = True, before: str = SWAP) -> Attempt:
         ports, theirs = await self.ports("reader"), await self.pulsar("migrator")
         gate = open_gate(theirs.zookeeper, before)
-        target = Target(target_settings("4.2", {}), 5_000_000, 1_000_000)
+        target = Target(of_version("4.2"), 5_000_000, 1_000_000)
         exporting = Exporting(
             ports, PulsarPorts(cast(Any, gate), theirs.ledgers), self.settings, target, ledger_spec({}), self.bar, None, replace,
             broker_is_stopped=stopped, patience=HASTY,

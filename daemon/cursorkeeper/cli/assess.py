@@ -26,7 +26,7 @@ from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.pulsar_broker.model import Reason
-from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
+from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
 
 _MEMORY = "What is acked in the brokers' memory"
@@ -37,11 +37,8 @@ SKIPPED_SHOWN = 50
 
 
 def cluster_settings(version: str, conf: Mapping[str, str], frame_bytes: int | None, znode_bytes: int) -> PulsarSettings:
-    """Of the cluster that is looked at. Raises CommandError."""
-    try:
-        found = with_broker_conf(of_version(version), conf)
-    except PulsarSettingsError as error:
-        raise CommandError(str(error), error.remedy, USAGE) from None
+    """Of the cluster that is looked at. Raises PulsarSettingsError."""
+    found = with_broker_conf(of_version(version), conf)
     return replace(found, frame_bytes_max=frame_bytes or found.frame_bytes_max, znode_bytes_max=znode_bytes)
 
 

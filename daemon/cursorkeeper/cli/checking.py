@@ -47,7 +47,7 @@ class Finding:
         return f"ledger {self.ledger}" if self.entry is None else f"ledger {self.ledger} entry {self.entry}"
 
     def __str__(self) -> str:
-        return self.message if not self.place or self.message.startswith(self.place) else f"{self.place}: {self.message}"
+        return f"{self.place}: {self.message}" if self.place else self.message
 
 
 @dataclass(slots=True)

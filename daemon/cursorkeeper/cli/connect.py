@@ -45,7 +45,7 @@ def zookeeper_settings(settings: Settings, start_timeout_s: float | None = None)
             jute_maxbuffer_bytes=settings.zookeeper_jute_maxbuffer_bytes,
         )
     except ValueError as e:
-        raise SettingsError(f"zookeeper = {settings.zookeeper!r}: {e}. What to do: write host:port[,host:port...][/chroot]") from e
+        raise SettingsError(f"zookeeper = {settings.zookeeper!r}: {e}", "write host:port[,host:port...][/chroot]") from e
 
 
 def gateway_settings(settings: Settings, role: str, start_timeout_s: float | None = None) -> GatewayClientSettings:
@@ -54,7 +54,7 @@ def gateway_settings(settings: Settings, role: str, start_timeout_s: float | Non
 
     host, colon, port = settings.gateway.rpartition(":")
     if not (host and colon and port.isdecimal()):
-        raise SettingsError(f"gateway = {settings.gateway!r} is not an address. What to do: write host:port")
+        raise SettingsError(f"gateway = {settings.gateway!r} is not an address", "write host:port")
     return GatewayClientSettings(
         address=settings.gateway,
         role=role,

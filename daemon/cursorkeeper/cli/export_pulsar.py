@@ -38,7 +38,7 @@ from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
 from cursorkeeper.migration.writing import Writer, Written
 from cursorkeeper.pulsar_broker.model import count, range_count
-from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings, PulsarSettingsError, of_version, with_broker_conf
+from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
 
@@ -249,14 +249,6 @@ def where_of(plan: WritePlan, ledger: int) -> str:
 # ---- the command
 
 
-def target_settings(version: str, conf: Mapping[str, str]) -> PulsarSettings:
-    """Of the Pulsar that will open the cursors. Raises CommandError."""
-    try:
-        return with_broker_conf(of_version(version), conf)
-    except PulsarSettingsError as e:
-        raise CommandError(str(e), e.remedy, USAGE) from None
-
-
 def ledger_spec(conf: Mapping[str, str]) -> LedgerSpec:
     """As Pulsar makes cursor ledgers: 2/2/2, CRC32C and no password unless its broker.conf says otherwise. Raises CommandError."""
     try:
@@ -315,7 +307,7 @@ def export_pulsar(
     chosen = migrating.selection_of(topic, subscription, tenant, namespace, everything)
     conf = migrating.pulsar_conf(pulsar_broker_conf or broker_conf)
     pulsar = migrating.pulsar_settings(settings, conf, pulsar_zookeeper)
-    limits, spec = target_settings(target_version, conf), ledger_spec(conf)
+    limits, spec = with_broker_conf(of_version(target_version), conf), ledger_spec(conf)
     began_s = time.monotonic()
 
     target_of_run = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}

@@ -50,12 +50,15 @@ def explain(error: BaseException) -> Problem:
     """The problem that an exception stands for. What is not known here is a bug, and says so."""
     if isinstance(error, CommandError):
         return error.problem
-    from cursorkeeper.settings import SettingsError  # not needed above: `health` must start fast
+    # not needed above: `health` must start fast
+    from cursorkeeper.pulsar_broker.settings import PulsarSettingsError
+    from cursorkeeper.settings import SettingsError
 
     match error:
         case SettingsError():
-            message, remedy = _split(str(error))
-            return Problem(message, remedy or "correct the setting; `cursorkeeper run --help` lists all of them", USAGE)
+            return Problem(error.message, error.remedy or "correct the setting; `cursorkeeper run --help` lists all of them", USAGE)
+        case PulsarSettingsError():
+            return Problem(error.message, error.remedy, USAGE)
         case RefusedError():
             return Problem(f"{error.cursor}: {error.message}", error.remedy, NO)
         case TooNewError():
@@ -68,6 +71,7 @@ def explain(error: BaseException) -> Problem:
 
 
 def _explain_foreign(error: BaseException) -> Problem:
+    from cursorkeeper.starting import StartError
     from cursorkeeper_clients.bookkeeper import errors as bk
     from cursorkeeper_clients.zookeeper import errors as zk
 
@@ -77,16 +81,9 @@ def _explain_foreign(error: BaseException) -> Problem:
         return Problem(f"the ledger gateway: {where}{error.reason}{said}", error.hint, NO if isinstance(error, bk.GatewayRefused) else AWAY)
     if isinstance(error, zk.ZooKeeperError):
         return Problem(f"ZooKeeper: {error}", error.hint, NO if error.kind is zk.Kind.REFUSED else AWAY)
-    if type(error).__name__ == "StartError":  # of `app`, which is not imported for this
-        message, remedy = _split(str(error))
-        return Problem(message, remedy or "start it, or name another address", AWAY)
+    if isinstance(error, StartError):
+        return Problem(error.message, error.remedy or "start it, or name another address", AWAY)
     return Problem(f"an internal error: {error!r}", REPORT, BUG)
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Message and remedy of "message. What to do: remedy"."""
-    message, _, remedy = text.partition(" What to do: ")
-    return message.rstrip("."), remedy
 
 
 def _one_line(text: str) -> str:

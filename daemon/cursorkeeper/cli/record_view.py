@@ -67,7 +67,7 @@ def view(ledger: int, entry: int, payload: bytes | GatewayError, cursor_hash: in
         header = record.peek(payload)
         return RecordView(ledger, entry, header, body_json(record.decode(payload, cursor_hash)))
     except DamageError as e:
-        return RecordView(ledger, entry, header, None, str(e))
+        return RecordView(ledger, entry, header, None, e.message)
 
 
 def body_json(value: Record) -> dict[str, Any]:

@@ -48,15 +48,13 @@ def check(settings: Settings) -> None:
         address = getattr(settings, name)
         host, colon, port = address.rpartition(":")
         if (address or name == "listen") and not (host and colon and port.isdecimal() and int(port) < 65_536):
-            raise SettingsError(f"{name} = {address!r} is not an address. What to do: write host:port")
+            raise SettingsError(f"{name} = {address!r} is not an address", "write host:port")
     if settings.reader_token_file and not settings.source_token_file:
-        raise SettingsError(
-            "reader_token_file without source_token_file leaves sources open to everybody. What to do: name both, or neither"
-        )
+        raise SettingsError("reader_token_file without source_token_file leaves sources open to everybody", "name both, or neither")
     if not (settings.source_token_file or settings.insecure or _is_of_this_machine(settings.listen)):
         raise SettingsError(
-            f"listen = {settings.listen!r} lets everybody who reaches this machine ack, reset and delete. What to do: name "
-            "source_token_file, or set insecure, or listen on 127.0.0.1"
+            f"listen = {settings.listen!r} lets everybody who reaches this machine ack, reset and delete",
+            "name source_token_file, or set insecure, or listen on 127.0.0.1",
         )
 
 

@@ -38,12 +38,20 @@ class CursorKeeperError(Exception):
     """Base of everything this package raises on purpose."""
 
 
-class RefusedError(CursorKeeperError):
-    """A request that cannot be kept. `cursor` names it, `remedy` says what to do."""
+class ExplainedError(CursorKeeperError):
+    """`message` says what is wrong; `remedy` what to do, or is empty where the message says that, too."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(f"{message}. What to do: {remedy}" if remedy else message)
+        self.message, self.remedy = message, remedy
+
+
+class RefusedError(ExplainedError):
+    """A request that cannot be kept, and the cursor that it was for."""
 
     def __init__(self, code: Refusal, cursor: str, message: str, remedy: str) -> None:
-        super().__init__(f"{cursor}: {message}. What to do: {remedy}")
-        self.code, self.cursor, self.message, self.remedy = code, cursor, message, remedy
+        super().__init__(f"{cursor}: {message}", remedy)
+        self.code, self.cursor, self.message = code, cursor, message
 
 
 class DamageError(CursorKeeperError):

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.format.pulsar.values import Compression
 
 
-class PulsarSettingsError(ValueError):
-    """A version or a value that is not known. The message names it; `remedy` says what to write instead."""
-
-    def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.remedy = remedy
+class PulsarSettingsError(ExplainedError):
+    """A version or a value that is not known. The message names it; the remedy says what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)

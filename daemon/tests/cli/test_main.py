@@ -14,7 +14,9 @@ from cursorkeeper.cli import main as program
 from cursorkeeper.cli import problems
 from cursorkeeper.cli.problems import AWAY, BUG, NO, USAGE, CommandError, explain
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
+from cursorkeeper.pulsar_broker.settings import PulsarSettingsError
 from cursorkeeper.settings import SettingsError
+from cursorkeeper.starting import StartError
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_clients.zookeeper import errors as zk
@@ -99,7 +101,7 @@ def test_run_says_in_one_line_why_it_cannot_start(monkeypatch: pytest.MonkeyPatc
     from cursorkeeper.settings import Settings
 
     async def no(settings: Settings, *, parent_pid: int = 0) -> int:
-        raise app.StartError("the gateway at x does not answer. What to do: start it")
+        raise app.StartError("the gateway at x does not answer", "start it")
 
     monkeypatch.setattr(app, "run", no)
     result = cursorkeeper("run")
@@ -141,6 +143,8 @@ def test_the_exit_code_of_run_is_the_daemons(monkeypatch: pytest.MonkeyPatch, le
 ERRORS: list[tuple[BaseException, int, str]] = [
     (CommandError("m", "r", 9), 9, "m"),
     (SettingsError("ensemble = 1: too few"), USAGE, "ensemble"),
+    (PulsarSettingsError("Pulsar 9.9: its defaults are not known", "use 4.2"), USAGE, "Pulsar 9.9"),
+    (StartError("the gateway at x does not answer"), AWAY, "gateway at x"),
     (RefusedError(Refusal.NOT_FOUND, "c", "m", "r"), NO, "c: m"),
     (DamageError("m", "ledger 1 entry 2"), NO, "ledger 1 entry 2: m"),
     (TooNewError("version 2"), NO, "version 2"),

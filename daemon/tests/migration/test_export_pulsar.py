@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec, target_settings
+from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec
 from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.cli.our_cursors import iter_ours
 from cursorkeeper.cli.problems import CommandError
@@ -534,8 +534,5 @@ def test_quorums_and_limits_of_a_broker_conf() -> None:
     for bad in ({"managedLedgerDefaultAckQuorum": "3"}, {"managedLedgerDigestType": "MD5"}, {"managedLedgerDefaultEnsembleSize": "x"}):
         with pytest.raises(CommandError):
             ledger_spec(bad)
-    assert target_settings("4.2.4", {"managedLedgerMaxUnackedRangesToPersist": "7"}).ranges_max == 7
-    with pytest.raises(CommandError):
-        target_settings("9.9", {})
     assert target_module.ENTRY_MARGIN_BYTES >= target_module.ADD_OVERHEAD_BYTES
     assert PartialKey(7, 5) in state().batches

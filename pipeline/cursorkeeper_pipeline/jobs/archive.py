@@ -53,20 +53,20 @@ class Arguments:
     def date(self) -> datetime.date:
         """Raises OptionError."""
         if self.lag_days < 1 or self.top < 0:
-            raise OptionError("lag-days must be at least 1, and top not negative. What to do: leave them out")
+            raise OptionError("lag-days must be at least 1, and top not negative", "leave them out")
         try:
             return datetime.date.fromisoformat(self.day) if self.day else datetime.datetime.now(datetime.UTC).date()
         except ValueError:
-            raise OptionError(f"day = {self.day!r}. What to do: write YYYY-MM-DD, or leave it out") from None
+            raise OptionError(f"day = {self.day!r}", "write YYYY-MM-DD, or leave it out") from None
 
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
     """See the module. Raises OptionError, CommandError."""
     day = arguments.date
     if not out.folder:
-        raise OptionError("out is empty, and an archive is a folder. What to do: give --out DIR")
+        raise OptionError("out is empty, and an archive is a folder", "give --out DIR")
     if source.namespace or source.topic:
-        raise OptionError("a namespace or a topic is given, and a day is kept by tenant. What to do: leave it out, or give --tenant")
+        raise OptionError("a namespace or a topic is given, and a day is kept by tenant", "leave it out, or give --tenant")
     check_footers(source)
     if arguments.table:
         tables = DayTables(spark, arguments.table, arguments.table_format, day, source.tenant)

@@ -51,9 +51,9 @@ class Arguments:
     def rule(self) -> Rule:
         """When a cursor is worth it. Raises OptionError."""
         if not (self.cold_hours >= 0 and self.ratio >= 0 and self.min_delta_bytes >= 0):  # nor is nan a number
-            raise OptionError("cold-hours, ratio and min-delta-bytes must be numbers from 0 on. What to do: leave them out")
+            raise OptionError("cold-hours, ratio and min-delta-bytes must be numbers from 0 on", "leave them out")
         if not 1 <= self.limit <= CURSORS_MAX:
-            raise OptionError(f"limit = {self.limit}: 1 to {CURSORS_MAX:,} are allowed. What to do: run compact several times")
+            raise OptionError(f"limit = {self.limit}: 1 to {CURSORS_MAX:,} are allowed", "run compact several times")
         return Rule(self.cold_hours * 3600, self.ratio, self.min_delta_bytes)
 
 

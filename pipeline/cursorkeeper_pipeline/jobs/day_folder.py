@@ -41,11 +41,11 @@ class DayFolder:
         try:
             self._fs, self._root = fs.FileSystem.from_uri(self.base) if "://" in folder else (fs.LocalFileSystem(), self.base)
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise OptionError(f"out = {folder}: {error}. What to do: name a folder that this machine can write to") from None
+            raise OptionError(f"out = {folder}: {error}", "name a folder that this machine can write to") from None
         if self._fs.type_name not in RENAMING:
             raise OptionError(
-                f"out = {folder}: a day is replaced by renaming folders, which {self._fs.type_name} cannot. "
-                "What to do: archive to a mounted file system or HDFS, and copy finished days from there"
+                f"out = {folder}: a day is replaced by renaming folders, which {self._fs.type_name} cannot",
+                "archive to a mounted file system or HDFS, and copy finished days from there",
             )
 
     def table(self, name: str) -> str:
@@ -95,8 +95,9 @@ class DayFolder:
         whose = f" of tenant {tenant}" if tenant else ""
         raise OptionError(
             f"out = {self.base}: no cursor{whose} was read, and {self._day(place, head).rpartition('/')[2]} has some, which would be gone; "
-            "it stays as it is. What to do: check --root and the chroot of --zookeeper. If there is really none any more, "
-            + ("archive without --tenant" if tenant else "remove the day's folders first")
+            "it stays as it is",
+            "check --root and the chroot of --zookeeper. If there is really none any more, "
+            + ("archive without --tenant" if tenant else "remove the day's folders first"),
         )
 
     def _carry_over(self, place: str, tenant: str) -> None:

@@ -25,7 +25,7 @@ class DayTables:
 
     def __init__(self, spark: SparkSession, name: str, made_as: str, day: datetime.date, tenant: str = "") -> None:
         if not NAME.fullmatch(name):
-            raise OptionError(f"table = {name!r}. What to do: write CATALOG.SCHEMA.NAME, in letters, digits and underscores")
+            raise OptionError(f"table = {name!r}", "write CATALOG.SCHEMA.NAME, in letters, digits and underscores")
         self._spark, self._name, self._made_as, self._day, self._tenant = spark, name, made_as, day, tenant
 
     def table(self, which: str) -> str:
@@ -44,8 +44,8 @@ class DayTables:
         """A root that is not the one meant is more likely than a fleet that is gone. Raises OptionError."""
         if cursors.isEmpty() and self._is_there("cursors") and not self.of_this_run("cursors").isEmpty():
             raise OptionError(
-                f"table = {self._name}: no cursor was read, and {self._day} has some, which would be gone; it stays as it is. What to do: "
-                "check --root and the chroot of --zookeeper. If there is really none any more, delete the day's rows first"
+                f"table = {self._name}: no cursor was read, and {self._day} has some, which would be gone; it stays as it is",
+                "check --root and the chroot of --zookeeper. If there is really none any more, delete the day's rows first",
             )
 
     def replace(self, which: str, rows: DataFrame) -> None:
@@ -62,8 +62,8 @@ class DayTables:
             if is_new:
                 self._spark.sql(f"DROP TABLE {self.table(which)}")
             raise OptionError(
-                f"table = {self._name}: {self.table(which)} cannot replace a day ({error.getCondition()}). What to do: "
-                "--table-format iceberg or delta, with their jars and a catalog of theirs by --conf; or keep the archive in a folder"
+                f"table = {self._name}: {self.table(which)} cannot replace a day ({error.getCondition()})",
+                "--table-format iceberg or delta, with their jars and a catalog of theirs by --conf; or keep the archive in a folder",
             ) from error
 
     def remake(self, which: str, rows: DataFrame) -> DataFrame:

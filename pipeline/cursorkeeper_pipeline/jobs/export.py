@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from cursorkeeper.cli import connect, migrating
 from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.export_pulsar import ledger_spec, target_settings
+from cursorkeeper.cli.export_pulsar import ledger_spec
 from cursorkeeper.cli.our_cursors import iter_ours
 from cursorkeeper.cli.problems import NO, USAGE, CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
-from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION
+from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
 
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
@@ -92,7 +92,7 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
     places = Places(places.settings, places.pulsar, between)
     if arguments.verify:
         return comparison(source, places, arguments.jobs, "export")
-    limits, spec = target_settings(arguments.target_version, conf), ledger_spec(conf)
+    limits, spec = with_broker_conf(of_version(arguments.target_version), conf), ledger_spec(conf)
     rules = Rules(arguments.replace, arguments.live, arguments.broker_is_stopped, arguments.allow_loss, arguments.dry_run)
     return Run(
         "export", source.selection, places, about(arguments, places, rules), of_ours,

@@ -129,5 +129,5 @@ class Reporter:
             with system.open_output_stream(path) as stream:
                 stream.write(content.encode())
         except (OSError, pa.ArrowException) as error:
-            raise OptionError(f"out = {self.folder}: {error}. What to do: name a folder that this machine can write to") from None
+            raise OptionError(f"out = {self.folder}: {error}", "name a folder that this machine can write to") from None
         return place

@@ -125,11 +125,11 @@ def facts_of(
 def check(arguments: Arguments, out: Reporter) -> None:
     """Before anything is read. Raises OptionError."""
     if arguments.since and out.folder and Path(arguments.since).resolve() == Path(out.folder).resolve():
-        raise OptionError(f"since and out are both {out.folder}: the earlier report would be overwritten. What to do: give another --out")
+        raise OptionError(f"since and out are both {out.folder}: the earlier report would be overwritten", "give another --out")
     if arguments.since and "://" not in arguments.since and not (Path(arguments.since) / "cursors").exists():
-        raise OptionError(f"since = {arguments.since}: no report is there. What to do: name the --out of an earlier `pipeline report`")
+        raise OptionError(f"since = {arguments.since}: no report is there", "name the --out of an earlier `pipeline report`")
     if arguments.near <= 0 or arguments.top < 1 or arguments.ledger_entries_max < 0:
-        raise OptionError("near must be above 0, top at least 1, and ledger-entries-max not negative. What to do: leave them out")
+        raise OptionError("near must be above 0, top at least 1, and ledger-entries-max not negative", "leave them out")
 
 
 def earlier(spark: SparkSession, folder: str, source: Options) -> DataFrame:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
+from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.settings import Settings, SettingsError, load
 from cursorkeeper_clients.zookeeper.paths import check_path
@@ -36,8 +37,8 @@ INTERNAL = "internal"
 """Fields so marked are no options that a user gives."""
 
 
-class OptionError(ValueError):
-    """An option that cannot be used; the message names it and says what to do."""
+class OptionError(ExplainedError, ValueError):
+    """An option that cannot be used; the message names it."""
 
 
 class Mode(StrEnum):
@@ -113,13 +114,14 @@ class Options:
                 if key.lower() == "provider":  # a table of Spark's catalog is asked for
                     raise OptionError(
                         "a table of a catalog cannot be made of this source: Spark keeps its options in a form that no Python source "
-                        "can read. What to do: CREATE TEMPORARY VIEW name USING cursorkeeper OPTIONS (table '...', zookeeper '...')"
+                        "can read",
+                        "CREATE TEMPORARY VIEW name USING cursorkeeper OPTIONS (table '...', zookeeper '...')",
                     )
                 if key.lower() == "path":
-                    raise OptionError(f"path = {text!r}: this source reads no path. What to do: use load() without one")
+                    raise OptionError(f"path = {text!r}: this source reads no path", "use load() without one")
                 near = difflib.get_close_matches(key.lower(), known, 1)
                 guess = f"did you mean {_camel(known[near[0]].name)}? " if near else ""
-                raise OptionError(f"unknown option {key}. What to do: {guess}the options are {', '.join(_camel(f.name) for f in _given())}")
+                raise OptionError(f"unknown option {key}", f"{guess}the options are {', '.join(_camel(f.name) for f in _given())}")
             values[found.name] = _value(_camel(found.name), found.type, text)
         options = cls(**values)
         options.check()
@@ -130,11 +132,11 @@ class Options:
         if self.table not in TABLES:
             near = difflib.get_close_matches(self.table, TABLES, 1)
             guess = f"did you mean {near[0]}? " if near else ""
-            raise OptionError(f"table = {self.table!r}: there is no such table. What to do: {guess}the tables are {', '.join(TABLES)}")
+            raise OptionError(f"table = {self.table!r}: there is no such table", f"{guess}the tables are {', '.join(TABLES)}")
         if not self.zookeeper:
-            raise OptionError('zookeeper is not given. What to do: .option("zookeeper", "host:port[,host:port...][/chroot]")')
+            raise OptionError("zookeeper is not given", '.option("zookeeper", "host:port[,host:port...][/chroot]")')
         if not self.gateway and self.table not in FOOTERS_ONLY:
-            raise OptionError(f'table {self.table} reads BookKeeper and gateway is not given. What to do: .option("gateway", "host:port")')
+            raise OptionError(f"table {self.table} reads BookKeeper and gateway is not given", '.option("gateway", "host:port")')
         self._check_numbers()
         self._check_places()
         if (self.since or self.until) and self.table != "deltas":
@@ -152,14 +154,14 @@ class Options:
         if not 0 <= self.tasks <= TASKS_MAX:
             raise OptionError(f"tasks = {self.tasks}: 0 to {TASKS_MAX:,} are allowed")
         if self.slots < 0:
-            raise OptionError(f"slots = {self.slots} is negative. What to do: give how many tasks run at once, or leave it out")
+            raise OptionError(f"slots = {self.slots} is negative", "give how many tasks run at once, or leave it out")
         for name, least, unit in (("read_rate_mib_s", READ_RATE_MIN_MIB_S, "MiB/s"), ("footer_rate_s", FOOTER_RATE_MIN_S, "footers/s")):
             rate, each = getattr(self, name), getattr(self, name) / max(1, self.slots)
             if not math.isfinite(rate) or rate < 0 or 0 < each < least:
                 of = f", which is {each:g} for each of {self.slots} slots" if self.slots > 1 else ""
                 raise OptionError(
-                    f"{_camel(name)} = {rate}{of}: it must not be negative, and be finite. "
-                    f"What to do: give at least {least} {unit} for each task, or 0 for as fast as it goes"
+                    f"{_camel(name)} = {rate}{of}: it must not be negative, and be finite",
+                    f"give at least {least} {unit} for each task, or 0 for as fast as it goes",
                 )
 
     def _check_places(self) -> None:
@@ -168,18 +170,16 @@ class Options:
             try:
                 parse_servers(given or "127.0.0.1")
             except ValueError as e:
-                raise OptionError(f"{_camel(name)} = {given!r}: {e}. What to do: write host:port[,host:port...][/chroot]") from None
+                raise OptionError(f"{_camel(name)} = {given!r}: {e}", "write host:port[,host:port...][/chroot]") from None
         host, _, port = self.gateway.rpartition(":")
         if self.gateway and not (host and port.isdecimal() and 0 < int(port) < 65_536):
-            raise OptionError(f"gateway = {self.gateway!r} is not an address. What to do: write host:port")
+            raise OptionError(f"gateway = {self.gateway!r} is not an address", "write host:port")
         try:
             is_root = check_path(self.root) != "/"
         except ValueError as e:
-            raise OptionError(
-                f"root = {self.root!r}: {e}. What to do: write the path that the daemons have, as /cursorkeeper/cursors"
-            ) from None
+            raise OptionError(f"root = {self.root!r}: {e}", "write the path that the daemons have, as /cursorkeeper/cursors") from None
         if not is_root:
-            raise OptionError("root = '/': footers are below a node of their own. What to do: write its path, as /cursorkeeper/cursors")
+            raise OptionError("root = '/': footers are below a node of their own", "write its path, as /cursorkeeper/cursors")
 
     @property
     def window(self) -> Window:
@@ -203,9 +203,9 @@ class Options:
         """Which cursors. Raises OptionError."""
         given = [name for name in ("tenant", "namespace", "topic") if getattr(self, name)]
         if len(given) > 1:
-            raise OptionError(f"{' and '.join(given)} are given. What to do: give one of them")
+            raise OptionError(f"{' and '.join(given)} are given", "give one of them")
         if self.subscription and not self.topic:
-            raise OptionError("subscription is given without topic. What to do: give both, or filter the rows")
+            raise OptionError("subscription is given without topic", "give both, or filter the rows")
         try:
             if self.topic:
                 return Selection.of_topic(self.topic, self.subscription)
@@ -224,7 +224,7 @@ class Options:
         try:
             return load(environment={}, flags={name: value for name, value in given.items() if value})
         except SettingsError as e:
-            raise OptionError(str(e)) from None
+            raise OptionError(e.message, e.remedy) from None
 
     @property
     def is_paced(self) -> bool:

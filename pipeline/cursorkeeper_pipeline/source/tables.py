@@ -43,12 +43,12 @@ def columns_of(table: str, wanted: StructType) -> tuple[str, ...]:
         if kind is None:
             near = difflib.get_close_matches(field.name, known, 1)
             guess = f"did you mean {near[0]}? " if near else ""
-            raise OptionError(f"schema: {table} has no column {field.name}. What to do: {guess}the columns are {', '.join(known)}")
+            raise OptionError(f"schema: {table} has no column {field.name}", f"{guess}the columns are {', '.join(known)}")
         if kind != field.dataType:
             said, real = field.dataType.simpleString(), kind.simpleString()
-            raise OptionError(f"schema: {field.name} is {said} there and {real} in {table}. What to do: write {field.name} {real}")
+            raise OptionError(f"schema: {field.name} is {said} there and {real} in {table}", f"write {field.name} {real}")
     if not wanted.names:
-        raise OptionError(f"schema: it names no column. What to do: leave it out, or name some of {', '.join(known)}")
+        raise OptionError("schema: it names no column", f"leave it out, or name some of {', '.join(known)}")
     return () if wanted.names == own.names else tuple(wanted.names)
 
 
