@@ -55,7 +55,6 @@ class Ear:
 
 
 async def run(stack: Standalone) -> list[Row]:
-    """Rows of both."""
     daemon = Daemon(Settings(listen="127.0.0.1:0", metrics_listen="", gateway=stack.gateway, zookeeper=stack.zookeeper))
     await daemon.start()
     try:

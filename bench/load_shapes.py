@@ -64,7 +64,6 @@ class Shape:
         return keys
 
     def batches(self) -> Iterator[Batch]:
-        """What the source sends."""
         if self.producers:
             yield from self._deduplication()
             return

@@ -90,7 +90,7 @@ async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, 
 
 
 class Cursor:
-    """What the source knows of one."""
+    """What the source knows of one cursor."""
 
     def __init__(self, number: int) -> None:
         self.number = number

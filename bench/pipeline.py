@@ -140,7 +140,7 @@ def _read_one(given: dict[str, str], split: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Of one query."""
+    """What one query took."""
 
     wall_s: float
     cpu_s: float
@@ -230,8 +230,6 @@ class Tuples(DataSource):
 
 
 class TupleReader(DataSourceReader):
-    """Made by `Tuples`."""
-
     def __init__(self, given: Mapping[str, str]) -> None:
         from cursorkeeper_pipeline.source.reader import CursorKeeperReader
 

@@ -63,7 +63,7 @@ async def _write(stack: Standalone) -> None:
 
 
 def _report(stack: Standalone, root: str) -> tuple[float, int]:
-    """Seconds, cursors."""
+    """(seconds that the job took, cursors that it saw)."""
     with tempfile.TemporaryDirectory() as folder:
         began_s = time.perf_counter()
         told = ["report", "--zookeeper", stack.zookeeper, "--root", root, "--master", "local[2]", "--out", folder, "--json"]

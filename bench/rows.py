@@ -21,7 +21,6 @@ class Row:
 
 
 def show(rows: list[Row], as_json: bool) -> None:
-    """To standard output."""
     for row in rows:
         if as_json:
             print(json.dumps(asdict(row)), flush=True)
@@ -32,6 +31,6 @@ def show(rows: list[Row], as_json: bool) -> None:
 
 
 def quantile(values: list[float], share: float) -> float:
-    """Of unsorted values; the nearest rank."""
+    """The nearest rank; the values need not be sorted."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -102,8 +102,6 @@ def read_token(settings: Settings, name: str) -> bytes:
 
 
 class Daemon:
-    """One daemon in this process."""
-
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._credentials = read_token(settings, "source_token_file")

@@ -78,7 +78,7 @@ ALIASES = {
 BOOKKEEPER_ENTRY_BYTES = 5 * MIB
 """What bookies take in one entry, unless told otherwise: so large may a whole state in one entry be."""
 HIDDEN = ("given",)
-"""Fields that nobody sets."""
+"""Fields that are no settings: `load` fills them."""
 BYTE_SIZES = ("managed_ledger_max_ack_state_in_bytes_to_persist", "max_entry_bytes")
 """Settings that may be written with K or M behind the number."""
 _BYTE_SIZE = re.compile(r"(\d+) ?([KM]?)B?", re.IGNORECASE)
@@ -225,12 +225,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def pause_at_limit(self) -> bool:
-        """Its name in `Limits`."""
+        """`Limits` has this name for it."""
         return self.dispatcher_pause_on_ack_persistent_state_enabled
 
     @property
     def batch_index_acks(self) -> bool:
-        """Its name in `Limits`."""
+        """`Limits` has this name for it."""
         return self.batch_index_acknowledge_enable
 
     def state_writer(self, entry_bytes_max: int) -> StateWriter | None:
@@ -265,12 +265,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def limits(self) -> Limits:
-        """Of each cursor."""
         return Limits(**{f.name: getattr(self, f.name) for f in fields(Limits)})
 
     @property
     def keeper_limits(self) -> KeeperLimits:
-        """Of the daemon."""
         return KeeperLimits(
             appends_in_flight_max=self.daemon_appends_in_flight_max,
             cursors_max=self.cursors_max,
@@ -286,14 +284,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def policy(self) -> LedgerPolicy:
-        """How cursor ledgers are created."""
         return LedgerPolicy(
             self.ensemble, self.write_quorum, self.ack_quorum, Digest[self.digest], self.password.encode(), self.shrink_ensemble
         )
 
     @property
     def encode(self) -> EncodeSettings:
-        """How records are written."""
         return EncodeSettings(self.max_entry_bytes, Codec[self.codec.upper()], self.zstd_level)
 
     @property
@@ -440,7 +436,7 @@ def _unknown(unknown: list[str], known: set[str], source: str) -> str:
 
 
 def _spelt(name: str, source: str) -> str:
-    """As it is written there."""
+    """The setting's name as its source writes it."""
     return ENVIRONMENT_PREFIX + (name.upper() if name.islower() else name) if source == ENVIRONMENT else name
 
 

@@ -99,13 +99,11 @@ class _Waiting:
         self.tell_at_s = now_s + TELL_AFTER_S
 
     def failed(self, error: StartError, now_s: float, left_s: float) -> None:
-        """One try."""
         self.problem = error
         if not self.told or now_s >= self.tell_at_s:
             self.tell(now_s, left_s)
 
     def tell(self, now_s: float, left_s: float) -> None:
-        """One line of the log."""
         self.told, self.tell_at_s = True, now_s + TELL_INTERVAL_S
         log.warning("waiting", what=self._what, where=self._where, at_most_s=round(left_s, 1), problem=str(self.problem))
 

@@ -99,7 +99,6 @@ for _name, (_where, _line) in JOBS.items():
 
 
 def job_of(name: str) -> Job:
-    """Its module."""
     return cast(Job, import_module(JOBS[name][0]))
 
 

@@ -36,7 +36,7 @@ BAR_WIDTH = 40
 CLEAR = "\r\x1b[K"
 """To the line's begin; nothing from there on."""
 REMOTE_PORT = 15_002
-"""Of Spark Connect, where none is given."""
+"""The port of Spark Connect, where none is given."""
 REMOTE_WAIT_S = 10.0
 """Spark's own client tries for ten minutes before it says that nobody is there."""
 

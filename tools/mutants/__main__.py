@@ -85,7 +85,6 @@ class Trials:
 
 
 def main() -> int:
-    """The command."""
     words = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     words.add_argument("--only", action="append", default=[], help="mutants whose name holds this word; may be repeated")
     words.add_argument("--sample", type=int, default=0, help="so many of them, by chance; 0: all")

@@ -103,7 +103,7 @@ class Session:
         return found
 
     def _run(self, name: str) -> bool:
-        """Whether it noticed something."""
+        """Whether the test noticed the mutant."""
         if name in self.seeds:
             from daemon.tests.simulator import simulator
 
@@ -189,7 +189,6 @@ def _child(work: Callable[[], Any], limit_s: float) -> Callable[[], Any]:
 
 
 def _live(work: Callable[[], Any], write: int, read: int) -> None:
-    """The child's whole life."""
     os.close(read)
     code = 1
     try:

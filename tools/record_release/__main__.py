@@ -117,7 +117,6 @@ async def play(stories: Sequence[Story], out: Path) -> None:
 
 
 def main() -> None:
-    """See the module."""
     parser = argparse.ArgumentParser(prog="python -m tools.record_release", description="Record what this release writes.")
     parser.add_argument("--out", type=Path, required=True, help="an empty folder, testdata/releases/VERSION")
     parser.add_argument("--only", nargs="*", help="stories, by name; all without it")

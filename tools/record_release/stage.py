@@ -58,7 +58,7 @@ class Cursor:
         """Of each daemon that owned it, for people."""
 
     async def ack(self, *ledgers: LedgerAcks, mark_delete: Position | None = None, properties: Mapping[str, int] | None = None) -> None:
-        """Send; not confirmed yet."""
+        """Sends acks; they are not confirmed yet."""
         acks = Acks(ledgers, mark_delete, properties)
         self.truth.sent(await self.handle.send_acks(acks), lambda state: state.ack(acks))
 
@@ -68,11 +68,11 @@ class Cursor:
         await self.confirmed()
 
     def tell_layout(self, *items: LayoutItem) -> None:
-        """Send; not confirmed yet."""
+        """Sends the layout; it is not confirmed yet."""
         self.truth.sent(self.handle.layout(items), lambda state: state.tell_layout(items))
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Of the subscription. Send; not confirmed yet."""
+        """Sends properties of the subscription; they are not confirmed yet."""
         seq = self.handle.set_cursor_properties(properties)
         self.truth.sent(seq, lambda state: setattr(state, "cursor_properties", dict(properties)))
 

@@ -37,7 +37,6 @@ Story = Callable[[Stage], Awaitable[Ended]]
 
 
 def topic(name: str) -> str:
-    """Of a story."""
     return f"persistent://recorded/ns/{name}"
 
 

@@ -32,7 +32,6 @@ class State:
     generation: int = 1
 
     def ack(self, acks: Acks) -> None:
-        """One batch of acks."""
         if acks.mark_delete is not None:
             self.mark_delete = max(self.mark_delete, acks.mark_delete)
         if acks.properties is not None:
@@ -163,7 +162,6 @@ def ranges(entries: BitMap) -> list[int | list[int]]:
 
 
 def set_of(told: list[int | list[int]]) -> BitMap:
-    """The other way round."""
     found = BitMap()
     for run in told:
         first, last = (run, run) if isinstance(run, int) else run

@@ -79,14 +79,13 @@ class Folder:
             raise SystemExit(f"{path} is not empty: what a release wrote is recorded once. Give another folder, or remove it first")
 
     def put(self, story: str, manifest: Json, body: bytes) -> None:
-        """One cursor."""
         (self.path / f"{story}.json").write_text(pretty(manifest))
         if body:
             (self.path / f"{story}.entries.xz").write_bytes(lzma.compress(body, filters=_FILTERS))
         self._names.append(story)
 
     def finish(self, shared: Json) -> None:
-        """What all of them share."""
+        """Writes what all recorded cursors share."""
         (self.path / "release.json").write_text(pretty({**shared, "cursors": sorted(self._names)}))
 
 

@@ -120,7 +120,7 @@ def ack_set_of(missing: BitMap, batch_size: int = 0) -> list[int]:
 
 
 def missing_of(ack_set: Sequence[int]) -> BitMap:
-    """The other way round."""
+    """The set bits of an ack set of 64-bit words: the batch indexes that are not acked."""
     words = np.array(ack_set, dtype="<u8")
     return BitMap(np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).astype(np.uint32))
 

@@ -21,7 +21,7 @@ BATCH_SIZE_MAX = 65_536
 
 
 class FakeRefusal(Exception):
-    """Becomes a `Refused`."""
+    """Raised by a fake cursor; the stream answers it with `Refused`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class FakeRefusal(Exception):
 
 @dataclass
 class FakeState:
-    """Of a cursor."""
+    """The ack state of a fake cursor."""
 
     mark_delete: Position
     acked: dict[int, BitMap] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class FakeCursor:
                     raise FakeRefusal("BATCH_CONTRADICTS", f"entry {partial.entry} has a batch of {known}, now {size}")
 
     def recovered(self, handle: int) -> list[pb.KeeperMessage]:
-        """`Opened`, parts, `StateEnd`."""
+        """The durable state as messages: `Opened`, its parts, `StateEnd`."""
         state = self.durable
         opened = pb.Opened(handle=handle, epoch=self.epoch, generation=self.generation, mark_delete=position(state.mark_delete))
         part = pb.StatePart(handle=handle)

@@ -1,6 +1,6 @@
 """One stream of the fake keeper: handles, seqs, credit, confirmations.
 
-Owns: the rules of the stream (PROTOCOL): growing seqs, credit, generations, takeover. Does not own: the cursor's own
+Owns: the rules of the stream (`proto/acks.proto`): growing seqs, credit, generations, takeover. Does not own: the cursor's own
 rules (`fake_cursor`), serving (`fake_keeper`).
 Invariant: a refused handle is forgotten; what it had accepted before still becomes durable.
 """
@@ -57,11 +57,9 @@ class FakeStream:
         self.send(pb.KeeperMessage(hello=said))
 
     def send(self, message: pb.KeeperMessage) -> None:
-        """Towards the source."""
         self.outbox.put_nowait(message)
 
     def receive(self, message: pb.SourceMessage) -> str | None:
-        """One message of the source."""
         kind = message.WhichOneof("message")
         if kind is None:
             return "an empty message"
@@ -118,7 +116,7 @@ class FakeStream:
         self.send(pb.KeeperMessage(credit=pb.Credit(handle=number, granted_bytes=handle.granted)))
 
     def confirm_all(self) -> None:
-        """Of every handle."""
+        """Confirms what every handle has sent."""
         for number in list(self.handles):
             self.confirm(number)
 

@@ -157,7 +157,7 @@ class CursorHandle:
         await self.wait_left(pb.SourceMessage(close_cursor=pb.CloseCursor(handle=self.number)))
 
     async def delete(self) -> None:
-        """Delete the cursor."""
+        """Deletes the cursor and waits for the answer."""
         await self.wait_left(pb.SourceMessage(delete_cursor=pb.DeleteCursor(handle=self.number)))
 
     # --- for the session ---

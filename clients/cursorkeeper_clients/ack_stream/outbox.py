@@ -10,7 +10,7 @@ from collections import deque
 
 
 class Outbox:
-    """One per stream; one task takes."""
+    """What leaves on a stream, in order. One task takes from it."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max, self._bytes = bytes_max, 0

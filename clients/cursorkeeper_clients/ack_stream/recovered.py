@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 
 class RecoveredParts:
-    """From `Opened` to `StateEnd`."""
+    """Collects the recovered state that comes between `Opened` and `StateEnd`."""
 
     def __init__(self, opened: pb.Opened) -> None:
         self.epoch, self.generation = opened.epoch, opened.generation
@@ -23,7 +23,6 @@ class RecoveredParts:
         self._partials: dict[tuple[int, int], PartialBatch] = {}
 
     def add(self, part: pb.StatePart) -> None:
-        """One more part."""
         for piece in part.slices:
             bitmap = BitMap.deserialize(piece.roaring) if piece.roaring else BitMap()
             if piece.holes:
@@ -38,7 +37,6 @@ class RecoveredParts:
             self._partials[key] = PartialBatch(partial.entry, size, missing)
 
     def end(self, end: pb.StateEnd) -> CursorState:
-        """The whole."""
         mark_delete = position_of(end.mark_delete)
         return CursorState(
             epoch=self.epoch,

@@ -108,7 +108,7 @@ class SourceSession:
             del self._handles[handle.number]
 
     def end(self, error: AckStreamError) -> None:
-        """The stream is over."""
+        """Ends every handle with this error; the first call counts."""
         if self.ended is None:
             self.ended = error
             handles, self._handles = self._handles, {}

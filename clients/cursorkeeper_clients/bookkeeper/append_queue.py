@@ -68,7 +68,6 @@ class AppendQueue:
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether anybody waits."""
         return self._entries > 0
 
     def created(self, ledger: int) -> None:

@@ -42,7 +42,6 @@ class AppendStream:
         self._closed = False
 
     def append(self, ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
-        """See the port."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._queue.add(ledger, entry, payload, self._loop.time(), future)
         if self._task is None:

@@ -19,8 +19,6 @@ class Outcome(StrEnum):
 
 
 class Operation(StrEnum):
-    """What was tried."""
-
     CREATE = "create"
     APPEND = "append"
     READ = "read"

@@ -46,7 +46,7 @@ class Access:
         self.may_end(ledger, custom)
 
     def may_end(self, ledger: int, custom: Custom) -> None:
-        """Close or delete."""
+        """Raises GatewayRefused where the caller may neither close nor delete the ledger."""
         self._may_write(ledger, custom)
         if is_ours(custom) and custom.get("deployment", b"") != self.deployment.encode():
             raise _refused("OTHER_DEPLOYMENT", ledger)

@@ -44,7 +44,7 @@ class FakeLedger:
 
     @property
     def end(self) -> LedgerEnd:
-        """Of a closed ledger."""
+        """Last entry and length, as a closed ledger has them."""
         return LedgerEnd(len(self.entries) - 1, sum(map(len, self.entries)))
 
     @property
@@ -102,7 +102,6 @@ class FakeLedger:
                 return self.entries[entry]
 
     def info(self) -> LedgerInfo:
-        """The metadata."""
         spec, closed = self.spec, self.state is LedgerState.CLOSED
         last, length = self.end if closed else LedgerEnd(-1, 0)
         return LedgerInfo(

@@ -17,8 +17,6 @@ from cursorkeeper_clients.bookkeeper.errors import GatewayError, GatewayRetry, O
 
 
 class Fault(StrEnum):
-    """How one call fails."""
-
     REFUSE = "refuse"  # a typed error; nothing happened
     LOST_BEFORE = "lost_before"  # no answer; it did not happen (a fence may be left half done)
     LOST_AFTER = "lost_after"  # no answer; it happened
@@ -88,11 +86,11 @@ class Faults:
         return None
 
     def delay_s(self, rng: random.Random) -> float:
-        """Of one way of one call."""
+        """Seconds that one way of one call takes."""
         return rng.uniform(self.delay_min_s, self.delay_max_s) if self.delay_max_s else 0.0
 
     def ack_delay_s(self, rng: random.Random) -> float:
-        """Of one append at the bookies."""
+        """Seconds until the bookies answer one append."""
         return rng.uniform(self.ack_delay_min_s, self.ack_delay_max_s) if self.ack_delay_max_s else 0.0
 
     def _plan(self, operation: Operation, planned: Planned | None, times: int) -> None:

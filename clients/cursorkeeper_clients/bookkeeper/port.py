@@ -118,7 +118,7 @@ class GatewayInfo:
     writable_bookies: int
     metadata_service_uri: str
     roles: tuple[str, ...] = ()
-    """That the gateway has."""
+    """The roles that the gateway knows, by name."""
     role: str = ""
     """Of this client, as the gateway understood it."""
     message_entries_max: int = 0

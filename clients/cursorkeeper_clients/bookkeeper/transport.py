@@ -25,8 +25,6 @@ A = TypeVar("A", covariant=True)
 
 
 class Unary(Protocol[Q, A]):
-    """A unary call."""
-
     def __call__(self, request: Q, *, timeout: float, metadata: CallMetadata) -> Awaitable[A]: ...
 
 
@@ -45,19 +43,15 @@ class ServerStream(Protocol[Q, A]):
 
 
 class AppendCall(StreamCall["pb.AppendReply"], Protocol):
-    """A running append stream."""
-
     async def write(self, request: pb.AppendRequest) -> None: ...
 
 
 class AppendMethod(Protocol):
-    """Opens an append stream."""
-
     def __call__(self, *, metadata: CallMetadata) -> AppendCall: ...
 
 
 class Stub(Protocol):
-    """The service, typed."""
+    """The methods of the `Ledgers` service, with types that gRPC's generated code lacks."""
 
     Create: Unary[pb.CreateRequest, pb.CreateReply]
     Append: AppendMethod

@@ -69,7 +69,6 @@ class LocalCluster:
             process.stop()
 
     def kill(self) -> None:
-        """SIGKILL to each."""
         for process in self._in_reverse():
             process.kill()
 

@@ -52,7 +52,7 @@ class Listener:
     zxid: Callable[[int], None]
     """The server had applied this much when it answered a request. Events and pings do not count: others of the same zxid may follow."""
     event: Callable[[Any], None]
-    """A WatchEvent."""
+    """Takes a WatchEvent."""
     ended: Callable[[], None]
     """It is over. Called before those who wait for answers learn it, so that they find the session's state right."""
 

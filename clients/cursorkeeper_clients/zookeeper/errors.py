@@ -5,7 +5,7 @@ Owns the exceptions of this package and the one table from ZooKeeper's codes to 
 cancellation; each class says in `kind` how to react and in `hint` what an operator can look at.
 
 The distinction that matters most is between `NotSent` (nothing happened, repeating is safe) and `OutcomeUnknown` (it may have
-happened, or may happen later: COMMIT rule 4 decides, never a guess). Both are `Disconnected`, which is enough for a read.
+happened, or may happen later: the writer finds out, and never guesses). Both are `Disconnected`, which is enough for a read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 
 class Kind(Enum):
-    """One per reaction."""
+    """How a caller reacts to an error; there is one kind for each reaction."""
 
     UNKNOWN = "may have been done, or may be done later: repeat the same write with the same version until it is decided"
     NOT_DONE = "was not done: repeat it"

@@ -4,7 +4,7 @@ Owns the kinds of misbehaviour and the decision which request gets which. Does n
 Invariants: all chance comes from the `random.Random` passed in, asked in the order of the requests, so that a run is its seed; a fault
 that was scripted is used before chance is asked; without script and probabilities nothing is asked and nothing happens.
 
-Faults that a real connection can produce, in the words of COMMIT.md: an answer lost before or after the server did it, a write that the
+Faults that a real connection can produce, an answer lost before or after the server did it, a write that the
 caller gave up and that is applied later all the same, no connection, expiry, a read from a server that lags.
 """
 
@@ -111,6 +111,6 @@ class Faults:
         return probability >= 1 or (probability > 0 and self.random.random() < probability)
 
     def one_way_s(self) -> float:
-        """Time of one message."""
+        """Seconds that one message takes one way."""
         low, high = self.latency_s
         return low if low == high else self.random.uniform(low, high)

@@ -21,16 +21,11 @@ T = TypeVar("T")
 
 
 class Follower(Protocol):
-    """What the server tells a session."""
+    def committed(self, paths: list[str]) -> None: ...
 
-    def committed(self, paths: list[str]) -> None:
-        """These nodes changed."""
+    def server_up(self) -> None: ...
 
-    def server_up(self) -> None:
-        """The ensemble answers again."""
-
-    def server_down(self) -> None:
-        """The ensemble is gone."""
+    def server_down(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -91,7 +86,7 @@ class FakeServer:
     # --- the ensemble --------------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Nobody answers any more."""
+        """Stops all clocks and answers nobody; the data stay."""
         self.up = False
         for session in self._sessions.values():
             self._stop_clock(session)
@@ -99,7 +94,6 @@ class FakeServer:
             follower.server_down()
 
     def start(self) -> None:
-        """Back, with all data."""
         self.up = True
         for session_id, session in self._sessions.items():
             if not session.connected:

@@ -12,7 +12,7 @@ from collections import deque
 
 
 class InFlight:
-    """A gate for requests."""
+    """Lets so many requests, and so many bytes of them, be in flight at once."""
 
     def __init__(self, requests_max: int, bytes_max: int) -> None:
         self._requests_max, self._bytes_max = requests_max, bytes_max

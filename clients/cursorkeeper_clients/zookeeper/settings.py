@@ -65,7 +65,6 @@ class ZooKeeperSettings:
 
     @property
     def request_bytes_max(self) -> int:
-        """Largest request sent."""
         return self.jute_maxbuffer_bytes - _FRAME_MARGIN_BYTES
 
 

@@ -32,7 +32,6 @@ def request_bytes(op: Op) -> int:
 
 
 def multi_bytes(ops: list[Op]) -> int:
-    """Bytes of a multi."""
     return HEADER_BYTES + sum(MULTI_HEADER_BYTES + op_bytes(op) for op in ops) + MULTI_HEADER_BYTES
 
 

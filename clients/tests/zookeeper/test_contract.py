@@ -99,7 +99,7 @@ async def test_any_version_is_only_the_constant(world: World) -> None:
 
 
 async def test_version_restarts_with_the_node(world: World) -> None:
-    """Why a cursor's znode is never deleted (COMMIT S1)."""
+    """Why a cursor's znode is never deleted: a slow old owner could hit a version that began again."""
     zk = await world.client()
     await zk.create("/n", b"")
     await zk.set("/n", b"", 0)

@@ -7,7 +7,7 @@ Against a real server behind a proxy that does harm. Those that a real server ca
 | 1, 2, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 17, 21, 22 | here (5, 7, 11 also in `test_faults_scripted`, with short times) |
 | 3, 4, 20, 24 | `test_faults_scripted` |
 | 14, 15 | `test_contract`: test_multi_does_nothing_if_one_fails_and_names_it, test_any_version_is_only_the_constant, test_chroot |
-| 18 | no locks in this client: owners are decided by compare-and-set (COMMIT) |
+| 18 | no locks in this client: owners are decided by compare-and-set |
 | 19 | no container nodes in the port |
 | 23 | no DataWatcher; watch tables belong to one session, see test_the_same_callback_twice_is_one_watch_and_two_callbacks_are_two |
 """
@@ -98,7 +98,7 @@ async def test_fault_06_reply_lost_after_a_compare_and_set(real: RealWorld, time
     _cut_instead_of_the_next_reply(proxy)
     with pytest.raises(OutcomeUnknown):
         await zk.set("/n", b"mine", 0)
-    # One write, and the caller decides by repeating it (COMMIT rule 4): BadVersion, sync, read, mine.
+    # One write, and the caller decides by repeating it: BadVersion, sync, read, mine.
     with pytest.raises(BadVersion):
         await zk.set("/n", b"mine", 0)
     await zk.sync("/n")

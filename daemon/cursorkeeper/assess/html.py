@@ -98,7 +98,7 @@ def _first(totals: Totals) -> str:
 
 
 def _more(totals: Totals, exact_with: str) -> list[str]:
-    """The sentences below it."""
+    """The sentences below the number."""
     more = []
     if totals.beyond_cap:
         more.append(f"{totals.beyond_cap:,} messages lie beyond a limit that was reached: each of them that was finished would come back.")

@@ -75,7 +75,6 @@ class Verdict:
         return bool(self.redelivered or self.batches or self.beyond_cap or self.flush_forgets)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         scenario = self.if_all_acked
         return {
             "redelivered": self.redelivered, "exact": self.is_exact, "byReason": {r.value: n for r, n in self.by_reason.items()},

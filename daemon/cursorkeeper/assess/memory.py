@@ -19,7 +19,7 @@ from cursorkeeper.assess.internals import InternalsError, TopicInternals, is_int
 from cursorkeeper.format.pulsar import names
 
 ANSWER_BYTES_MAX: Final = 512 << 20
-"""Ten million ranges."""
+"""Room for ten million ranges."""
 TIMEOUT_S: Final = 60.0
 
 Told = TopicInternals | InternalsError | None
@@ -53,7 +53,6 @@ class Nobody:
     remedy = ""
 
     async def topic(self, topic: str) -> Told:
-        """None."""
         return None
 
 
@@ -67,7 +66,6 @@ class Broker:
         self.remedy = "ask the broker again; without --admin-url only what is stored is judged"
 
     async def topic(self, topic: str) -> Told:
-        """See the module."""
         return await asyncio.to_thread(self._get, topic)
 
     def _get(self, topic: str) -> Told:
@@ -121,7 +119,6 @@ class Saved:
             raise InternalsError(f"{place}: neither internalStats nor an object of them by topic")
 
     async def topic(self, topic: str) -> Told:
-        """See the module."""
         if self._folder is None:
             value = self._by_topic.get(topic)
             return InternalsError("the saved answers do not have this topic") if value is None else _guarded(value)

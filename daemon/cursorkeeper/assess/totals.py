@@ -25,7 +25,6 @@ class Row:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         told: dict[str, Any] = {"topic": self.topic, "subscription": self.subscription}
         if self.verdict is None:
             return {**told, "error": self.error, "remedy": self.remedy}
@@ -42,8 +41,6 @@ class Row:
 
 @dataclass(slots=True)
 class Totals:
-    """See the module."""
-
     top: int = 20
     cursors: int = 0
     at_risk: int = 0
@@ -62,7 +59,6 @@ class Totals:
     _worst: list[tuple[tuple[int, int, int], int, Row]] = field(default_factory=list)
 
     def add(self, row: Row) -> None:
-        """One more."""
         self.cursors += 1
         v = row.verdict
         if v is None:
@@ -99,7 +95,6 @@ class Totals:
 
     @property
     def worst(self) -> list[Row]:
-        """The worst first."""
         return [row for _, _, row in sorted(self._worst, reverse=True)]
 
     def as_json(self) -> dict[str, Any]:

@@ -82,7 +82,6 @@ async def run(work: Assessment, chosen: Selection, totals: Totals, *, jobs: int,
 
 
 def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
-    """For people."""
     columns = ["cursor", "delivered again", "backlog", "next flush", "why"]
     compare = any(row.verdict is not None and row.verdict.native_bytes is not None for row in totals.worst)
     view = Table([*columns, "CursorKeeper"] if compare else columns, right=("delivered again", "backlog", "CursorKeeper"))
@@ -103,7 +102,6 @@ def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
 
 
 def summary(totals: Totals, settings: PulsarSettings, exact_with: str) -> list[str]:
-    """The sum, in sentences."""
     at_risk = f"({totals.at_risk:,} of {totals.cursors:,} cursors at risk; Pulsar {settings.version})"
     number = words.headline(totals) if totals.redelivered or totals.beyond_cap else f"{'' if totals.is_exact else 'at least '}0"
     lines = [f"If the brokers died now: {number} acked messages would be delivered again {at_risk}"]

@@ -24,7 +24,7 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 FINDINGS_MAX = 100
-"""Of one cursor; the rest is counted."""
+"""How many findings of one cursor are kept; the rest is counted."""
 KEEP = "keep the ledgers; find the bookie whose copy is bad and restore it"
 USABLE = "the state is complete all the same; only the older snapshot cannot stand in until the next one replaces it"
 FALLS_BACK = "a recovery uses the previous snapshot and loses nothing: open the cursor once, and its owner writes a new one"
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Of one cursor."""
+    """What `check` found of one cursor."""
 
     cursor: str
     state: str = ""
@@ -74,16 +74,15 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Nothing was found."""
         return self.findings_count == 0
 
     @property
     def mark_delete_text(self) -> str:
-        """ledger:entry."""
+        """As ledger:entry; empty where it is not known."""
         return "" if self.mark_delete is None else "{}:{}".format(*self.mark_delete)
 
     def found(self, message: str, ledger: int | None = None, entry: int | None = None) -> None:
-        """One more."""
+        """Adds a finding; beyond FINDINGS_MAX it is only counted."""
         self.findings_count += 1
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(message, ledger, entry))
@@ -101,7 +100,7 @@ class Report:
 
 
 class Progress:
-    """Who is told how far it is."""
+    """Is told how many entries there are, how many are done, and what is being done."""
 
     def __init__(self, grow: Callable[[int], None], advance: Callable[[int], None], say: Callable[[str], None]) -> None:
         self.grow, self.advance, self.say = grow, advance, say

@@ -26,8 +26,6 @@ TELL_AFTER_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a command works on."""
-
     zookeeper: ZooKeeper
     ledgers: LedgerStore
     footers: FooterStore
@@ -67,7 +65,6 @@ def gateway_settings(settings: Settings, role: str, start_timeout_s: float | Non
 
 
 def footer_store(zookeeper: ZooKeeper, settings: Settings) -> FooterStore:
-    """The footers."""
     return FooterStore(zookeeper, settings.encode, root=settings.root)
 
 
@@ -121,7 +118,7 @@ async def gateway(settings: Settings, role: str, start_timeout_s: float | None =
 
 @asynccontextmanager
 async def ports(settings: Settings, role: str = "reader") -> AsyncIterator[Ports]:
-    """Both. Raises CommandError, SettingsError."""
+    """Footers and ledgers, connected. Raises CommandError, SettingsError."""
     gateway_settings(settings, role)  # a wrong setting is told before anything is waited for
     async with zookeeper(settings) as keeper, gateway(settings, role) as ledgers:
         yield Ports(keeper, ledgers, footer_store(keeper, settings))

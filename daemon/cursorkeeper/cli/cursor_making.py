@@ -79,7 +79,7 @@ class Report(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What was made."""
+    """The cursor that was made."""
 
     cursor: str
     epoch: int
@@ -90,7 +90,6 @@ class Imported:
     replaced: bool
 
     def as_json(self) -> dict[str, Any]:
-        """One line."""
         return {"markDelete" if key == "mark_delete" else key: value for key, value in asdict(self).items()}
 
 
@@ -172,8 +171,6 @@ async def _keeper(ports: Ports, settings: Settings, kind: str, rng: random.Rando
 
 
 class Making:
-    """One cursor on its way."""
-
     def __init__(self, keeper: Keeper, ports: Ports, source: StateSource, bar: Report, stall_s: float) -> None:
         self._keeper, self._ports, self._source, self._bar, self._stall_s = keeper, ports, source, bar, stall_s
         self._name = source.name

@@ -37,7 +37,7 @@ class LayoutJson(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Line(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """Base of the lines."""
+    """Every line says its type."""
 
 
 class Header(_Line, tag="cursor"):
@@ -56,8 +56,6 @@ class Header(_Line, tag="cursor"):
 
 
 class LayoutLine(_Line, tag="layout"):
-    """More of the layout."""
-
     items: list[LayoutJson]
 
 
@@ -78,7 +76,7 @@ class PartialLine(_Line, tag="partial"):
 
 
 class EndLine(_Line, tag="end"):
-    """The last line."""
+    """The last line: its totals show that none is missing."""
 
     acked: int
     partials: int
@@ -200,7 +198,6 @@ def _check_ledger(ledger: int) -> None:
 
 
 def layout_items(items: Iterable[LayoutJson]) -> Iterator[LayoutItem]:
-    """As the core has them."""
     for item in items:
         yield LayoutItem(item.ledger, LayoutState[item.state], item.entries)
 

@@ -240,7 +240,7 @@ def text_of(state: PositionInfo, numbers: Mapping[str, Any]) -> str:
 
 
 def where_of(plan: WritePlan, ledger: int) -> str:
-    """Where it is written."""
+    """In words: how many bytes, in the znode or in which cursor ledger."""
     if plan.entry is None:
         return f"{plan.size_bytes:,} bytes in the znode"
     return f"{plan.size_bytes:,} bytes in cursor ledger {ledger if ledger >= 0 else '(new)'}, as {plan.form}"

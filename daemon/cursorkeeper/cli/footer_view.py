@@ -9,7 +9,6 @@ from cursorkeeper.format.footer import pulsar_state
 
 
 def base_kind(base: Base) -> str:
-    """One word."""
     match base:
         case EmptyBase():
             return "empty"
@@ -22,7 +21,6 @@ def base_kind(base: Base) -> str:
 
 
 def base_text(base: Base) -> str:
-    """One line."""
     match base:
         case EmptyBase():
             return f"empty, at {base.mark_delete}"

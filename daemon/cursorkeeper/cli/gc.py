@@ -33,7 +33,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one pass found."""
+    """A pass's report, and the garbage that is left to be deleted."""
 
     report: GcReport
     garbage: list[Garbage]

@@ -35,12 +35,11 @@ class ImportListener:
         self.changed.set()
 
     def on_state(self, machine: CursorMachine) -> None:
-        """It is ours."""
         self.machine = machine
         self.changed.set()
 
     def on_continued(self, machine: CursorMachine) -> None:
-        """Nobody resumes an import."""
+        """An import never resumes."""
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
         """Durable up to a seq."""
@@ -48,50 +47,40 @@ class ImportListener:
         self.changed.set()
 
     def on_reset_done(self, done: fx.ResetDone) -> None:
-        """Nobody resets."""
+        """An import never resets."""
 
     def on_pause(self, reason: str) -> None:
-        """It waits for BookKeeper or ZooKeeper."""
         self.paused = reason
         self.changed.set()
 
     def on_resume(self) -> None:
-        """It goes on."""
         self.paused = ""
         self.changed.set()
 
     def on_refused(self, code: str, message: str, remedy: str) -> None:
-        """It cannot be."""
         self._refusal = (f"{message} ({code})", remedy)
         self._end("refused")
 
     def on_deposed(self, epoch: int) -> None:
-        """Somebody claimed it."""
         self._end("deposed")
 
     def on_closed(self) -> None:
-        """As it should end."""
         self._end("closed")
 
     def on_deleted(self) -> None:
-        """As the old one should end."""
         self._end("deleted")
 
 
 class QuietTelemetry:
-    """Numbers nobody asks for."""
+    """The runner's `Telemetry`, for commands that have no metrics."""
 
-    def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
-        """Nothing."""
+    def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None: ...
 
     def log(self, event: str, **fields: Any) -> None:
         """Nothing: what matters reaches the listener."""
 
-    def opened(self, result: str) -> None:
-        """Nothing."""
+    def opened(self, result: str) -> None: ...
 
-    def recovered(self, seconds: float) -> None:
-        """Nothing."""
+    def recovered(self, seconds: float) -> None: ...
 
-    def refused(self, code: str) -> None:
-        """Nothing."""
+    def refused(self, code: str) -> None: ...

@@ -59,7 +59,7 @@ class Plan(StrEnum):
 
 
 NOTHING = (Plan.KEEP, Plan.PAST)
-"""Is to be done."""
+"""Plans that change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Importing:
         return done.epoch
 
     async def _read(self, name: CursorName) -> tuple[Footer, AckState]:
-        """Ours, without claiming it."""
+        """Footer and state of our cursor, read without a claim."""
         footer, answer, _ = await export.read_state(self.ports, name, Bar("reading"), self.patience.wait_s)
         return footer, answer.state
 
@@ -225,11 +225,10 @@ class _Quiet:
         self._bar = bar
 
     def say(self, what: str) -> None:
-        """Shown."""
         self._bar.say(what)
 
     def advance(self, count: int = 1) -> None:
-        """Not counted."""
+        """The bar counts cursors, not what one of them takes."""
 
 
 def numbers_of(cursor: PulsarCursor) -> dict[str, Any]:

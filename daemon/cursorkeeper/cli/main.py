@@ -78,7 +78,6 @@ class PlainCommand(TyperCommand):
 
 
 def load(name: str) -> Any:
-    """The real command."""
     module, _, function = LAZY[name][0].partition(":")
     found = getattr(import_module(module), function)
     if isinstance(found, typer.Typer):

@@ -72,7 +72,6 @@ class Outcome:
     problem: Problem | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """One line."""
         told = {"problem": self.problem.message, "remedy": self.problem.remedy} if self.problem else {}
         return {"cursor": self.cursor, "status": self.status, "ok": self.ok, **self.numbers, "notes": list(self.notes), **told}
 
@@ -158,7 +157,6 @@ class Reporter:
         self._lock = asyncio.Lock()
 
     def found(self) -> None:
-        """One cursor more."""
         self._bar.grow(1)
 
     def skip(self, skipped: SkippedPath) -> None:
@@ -170,7 +168,7 @@ class Reporter:
             say(f"skipped {skipped.path}: {skipped.reason}")
 
     async def ended(self, outcome: Outcome) -> None:
-        """One cursor is through."""
+        """Tells one cursor's outcome, and remembers it for the sums and the exit code."""
         self.counts[outcome.status] += 1
         if not outcome.ok:
             self._codes.add(outcome.problem.exit_code if outcome.problem else NO)

@@ -40,11 +40,10 @@ class Table:
         return len(self._rows) - 1
 
     def add_row(self, *cells: str) -> None:
-        """One line."""
         self._rows.append([printable(cell) for cell in cells])
 
     def show(self) -> None:
-        """On standard output."""
+        """Prints the table on standard output; names are never cut."""
         widths = [max(map(cell_len, column)) for column in zip_longest(*self._rows, fillvalue="")]
         for number, row in enumerate(self._rows):
             say("  ".join(map(self._padded, row, widths, self._right)).rstrip(), bold=number == 0)
@@ -78,7 +77,6 @@ class Bar:
 
     @property
     def is_shown(self) -> bool:
-        """It took long enough."""
         return self._progress is not None
 
     def advance(self, count: int = 1) -> None:

@@ -25,7 +25,6 @@ class RecordView:
 
     @property
     def is_good(self) -> bool:
-        """Every check passed."""
         return not self.problem
 
     def as_json(self) -> dict[str, Any]:

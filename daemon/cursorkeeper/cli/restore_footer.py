@@ -2,7 +2,7 @@
 
 Owns what is shown and asked before: what the bytes hold against what is there, and whether the cursor's own ledgers show
 that they are not the latest. Invariants: nothing is written unasked; a write is a compare-and-set on what was shown; the
-znode's version never starts again, so that a write that is late meets another one (COMMIT rule 5).
+znode's version never starts again, so that a write that is late meets another one.
 """
 
 from __future__ import annotations
@@ -145,7 +145,6 @@ async def write(ports: Ports, plan: Plan, root: str) -> int:
 
 
 def show(plan: Plan) -> None:
-    """For people."""
     say(str(plan.name), bold=True)
     where = "there is no znode" if plan.version == ABSENT else f"the znode has version {plan.version}"
     said = "an earlier release" if plan.given.written_as is None else f"version {plan.given.written_as}"
@@ -161,7 +160,6 @@ def show(plan: Plan) -> None:
 
 
 def as_json(plan: Plan, written: int | None) -> dict[str, Any]:
-    """For programs."""
     return {
         "cursor": plan.name.display,
         "znodeVersion": None if plan.version == ABSENT else plan.version,

@@ -66,7 +66,6 @@ class StateEntries:
         self._parts: list[tuple[int, bytes]] = []
 
     async def views(self, entries: AsyncIterator[tuple[int, bytes | GatewayError]]) -> AsyncIterator[StateEntry]:
-        """Every entry, each once."""
         async for entry, payload in entries:
             for view in self._next(entry, payload):
                 yield view

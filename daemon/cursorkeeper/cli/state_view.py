@@ -22,7 +22,7 @@ _DIFFERENCES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What is above mark-delete."""
+    """Numbers of what lies above mark-delete."""
 
     ledgers: int
     acked: int
@@ -48,7 +48,6 @@ def acked_above(state: AckState, ledger: int) -> BitMap:
 
 
 def totals(state: AckState) -> Totals:
-    """Of one state."""
     acked = {ledger: len(acked_above(state, ledger)) for ledger in state.ledgers}
     return Totals(sum(1 for n in acked.values() if n), sum(acked.values()), state.hole_count, state.partial_count)
 

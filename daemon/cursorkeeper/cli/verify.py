@@ -54,7 +54,6 @@ async def verify_one(ports: Ports, name: CursorName, bar: Bar) -> Report:
 
 
 def show(report: Report) -> None:
-    """For people."""
     if report.is_good:
         t = report.totals
         assert t is not None

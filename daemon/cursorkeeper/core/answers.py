@@ -1,4 +1,4 @@
-"""Proof in front of answers: what is told of a cursor was true at an instant after it was asked for (COMMIT rules 22 to 28).
+"""Proof in front of answers: what is told of a cursor was true at an instant after it was asked for (ARCHITECTURE: Answers).
 
 A daemon may hold a cursor in memory that another one has claimed since. So an open (and whoever else asks) waits until
 the footer is proved to be ours by something that was sent after the question came: a footer write of our own that was
@@ -38,7 +38,6 @@ class Question:
     joined: bool
     """It came when the claim had been sent: should another owner come, it has not had a claim of its own."""
     asked_s: float
-    """When it came."""
     since_s: float | None = None
     """Since when it waits for ZooKeeper."""
     proved: bool = False
@@ -50,8 +49,6 @@ class Question:
 
 @dataclass(slots=True)
 class Answers:
-    """See the module."""
-
     questions: dict[int, Question] = field(default_factory=dict)
     token: int = 0
     """Of the check, or of the read that follows a check that failed; 0: none is on its way."""
@@ -72,7 +69,6 @@ class Answers:
 
     @property
     def waiting(self) -> int:
-        """How many wait for proof."""
         return sum(not q.proved for q in list(self.questions.values()))  # the metrics' thread asks, too
 
     def _stop(self) -> None:
@@ -100,7 +96,6 @@ def ask(m: CursorMachine, number: int, *, is_open: bool) -> None:
 
 
 def on_prove(m: CursorMachine, event: ev.Prove, now: float) -> None:
-    """See `drive`."""
     ask(m, event.question, is_open=False)
 
 
@@ -130,7 +125,7 @@ def write_sent(m: CursorMachine, purpose: Purpose) -> None:
 
 
 def write_decided(m: CursorMachine, *, committed: bool) -> None:
-    """It was applied, or another's was."""
+    """Our write was applied, or another's was found in its place."""
     for question in m.answers.questions.values():
         question.proved = question.proved or (question.by_write and committed)
         question.by_write = False
@@ -150,7 +145,6 @@ def wants_reopening(m: CursorMachine) -> int | None:
 
 
 def on_checked(m: CursorMachine, event: ev.FooterChecked, now: float) -> None:
-    """The footer was ours."""
     a = m.answers
     if event.token == a.token and not a.reading:
         a.proved_by_check()

@@ -20,7 +20,7 @@ RUN_CONTAINER_BYTES: Final = CONTAINER_BYTES + 14
 LEDGER_BYTES: Final = 400
 """Of a data ledger: its bitmap, its object, its place in the table."""
 PARTIAL_BYTES: Final = 600
-"""Of a partly acked batch."""
+"""Memory of one partly acked batch."""
 ACK_BYTES: Final = 256
 """The most that one more ack adds: a container of runs becomes one of bits, of 8 KiB, when 32 are cut out of it at once."""
 READING_QUARTERS: Final = 5

@@ -1,4 +1,4 @@
-"""One footer, one compare-and-set at a time, and what to do when its answer is lost (COMMIT rules 1 to 5).
+"""One footer, one compare-and-set at a time, and what to do when its answer is lost (ARCHITECTURE: Footer).
 
 Unknown: the same bytes at the same expected version again, until OK or BadVersion: both are final because versions
 never restart. BadVersion: sync, read, compare (epoch, writer, write): mine means that an earlier try was applied.
@@ -115,7 +115,6 @@ class FooterCommit:
         return self.outstanding is not None and self.outstanding.token == token
 
     def on_written(self, version: int) -> Decision:
-        """OK."""
         o = self._take()
         before, self.committed, self.version = self.committed, o.footer, version
         return Committed(o.purpose, before, o.footer)
@@ -140,12 +139,11 @@ class FooterCommit:
         return Lost(o.purpose, footer, version)
 
     def on_read_failed(self, now: float) -> None:
-        """Ask again later."""
         o = self._need()
         o.phase, o.retry_at_s = Phase.READ_WAITING, now + self._delay(o)
 
     def on_time(self, now: float, token: int) -> fx.Effect | None:
-        """Repeats what is due."""
+        """The write or the read that is due again, or None."""
         o = self.outstanding
         if o is None or o.phase not in (Phase.WAITING, Phase.READ_WAITING) or now < o.retry_at_s:
             return None

@@ -141,8 +141,6 @@ def _piece_containers(piece: _Piece) -> int:
 
 @dataclass(slots=True)
 class _Part:
-    """A record being filled."""
-
     pieces: list[_Piece] = field(default_factory=list)
     size: int = FIELD_BITS_BYTES
     members: int = 0

@@ -50,7 +50,7 @@ class CreateLedger:
     generation: int
     format: str = FORMAT_NATIVE
     metadata: Mapping[str, bytes] = field(default_factory=dict)
-    """What its reader must know beside that."""
+    """Custom metadata beside the cursor's name and epoch."""
 
 
 @dataclass(frozen=True, slots=True)

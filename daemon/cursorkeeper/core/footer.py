@@ -1,7 +1,7 @@
 """The footer: the one commit pointer of a cursor, as a value.
 
 Says which ledgers to read, from where, and who owns the cursor. Frozen; written only by compare-and-set on the version
-its content was derived from (COMMIT rules 1 to 3). Bytes are in `format.footer`.
+its content was derived from (ARCHITECTURE: Footer). Bytes are in `format.footer`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,6 @@ class Truncation:
     limit: str = ""
 
     def as_fields(self) -> dict[str, str | int]:
-        """For logs."""
         return {"acks": self.acks, "batches": self.batches, "properties": self.properties, "limit": self.limit}
 
 
@@ -180,7 +179,7 @@ class Footer:
         return FORMAT_NATIVE
 
     def is_same_write(self, other: Footer) -> bool:
-        """ "Mine": epoch, writer and write number are all equal (COMMIT rule 3)."""
+        """ "Mine": epoch, writer and write number are all equal."""
         return (self.epoch, self.writer, self.write) == (other.epoch, other.writer, other.write)
 
     def written_at(self, version: int) -> Footer:

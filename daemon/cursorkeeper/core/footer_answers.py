@@ -1,5 +1,5 @@
 """What ZooKeeper answers: to reads and checks of the footer, to footer writes, and to the watch. Whose write is there decides who we
-are (COMMIT rules 3, 4, 9). Does not own what follows: the claim is in `opening`, the roll's check in `rolling`.
+are (ARCHITECTURE: Footer). Does not own what follows: the claim is in `opening`, the roll's check in `rolling`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,6 @@ def look(m: CursorMachine) -> None:
 
 
 def on_footer_written(m: CursorMachine, event: ev.FooterWritten, now: float) -> None:
-    """OK."""
     if m.commit.is_waiting_for(event.token):
         decide(m, m.commit.on_written(event.version), now)
 
@@ -169,7 +168,6 @@ def on_footer_checked(m: CursorMachine, event: ev.FooterChecked, now: float) -> 
 
 
 def on_footer_check_failed(m: CursorMachine, event: ev.FooterCheckFailed, now: float) -> None:
-    """It is another one."""
     if event.token == m.opening.token and m.opening.checking:
         opening.on_check_failed(m, now)
     elif event.token == m.writer.token and m.writer.phase is WriterPhase.CHECKING:

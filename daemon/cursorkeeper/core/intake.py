@@ -99,7 +99,6 @@ def _refuse_handle(m: CursorMachine, attach: int, error: RefusedError) -> None:
 
 
 def on_acks(m: CursorMachine, event: ev.Acks, now: float) -> None:
-    """One batch."""
     batch = event.batch
     try:
         if not _admit(m, event.attach, batch.seq, batch.generation):

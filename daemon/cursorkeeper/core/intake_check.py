@@ -58,7 +58,6 @@ class Queued:
     """Data ledgers and partly acked batches in them: what applying them costs."""
 
     def clear(self) -> None:
-        """They were applied."""
         self.high_water.clear()
         self.batches.clear()
         self.bytes = self.parts = 0

@@ -37,7 +37,6 @@ class Layout:
         return ledger in self._items
 
     def get(self, ledger: int) -> LayoutItem | None:
-        """What is known of a ledger."""
         return self._items.get(ledger)
 
     @property

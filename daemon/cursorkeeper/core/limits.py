@@ -50,7 +50,7 @@ class Limits:
     batch_size_max: int = BATCH_SIZE_MAX
     """Messages in one batch entry."""
     mark_delete_properties_bytes_max: int = 64 * KIB
-    """Of the whole map."""
+    """Of all properties of a mark-delete together."""
     cursor_properties_bytes_max: int = 16 * KIB
     """Of the whole map; it has to fit a footer."""
     inline_state_max_bytes: int = 32 * KIB

@@ -75,7 +75,6 @@ class Counters:
     """Entries that BookKeeper had acknowledged and that recovery of their ledger did not find."""
 
     def add(self, other: Counters) -> None:
-        """What another machine counted, too."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
@@ -151,16 +150,16 @@ class CursorMachine:
         self.note_awaited = False
         """A state waits until the committed footer says that it leaves something out."""
         self.truncated: Truncation | None = None
-        """What the next footer says."""
+        """What the next footer says is left out of the stored state."""
         self.stored_truncation: Truncation | None = None
-        """Of the newest durable state."""
+        """What the newest durable state leaves out."""
         self.metadata_bytes = 0
         """Size of the encoded state as of the last flush (PIP-299's cursorMetadataSizeInMemoryBytes)."""
         self.inline_at_s: float | None = None
         self.inline_token: int | None = None
         """A turn to write the state into the footer was asked for."""
         self.inline_turn = False
-        """It has come."""
+        """The daemon lets this cursor write its state into its footer."""
         self.inline_refused = False
         self.covered = finishing.Covered()
         self.check_token = 0
@@ -290,7 +289,6 @@ class CursorMachine:
     # ---- shared by the themes
 
     def emit(self, effect: fx.Effect) -> None:
-        """One more thing to do."""
         self._out.append(effect)
 
     def hold(self, token: int) -> None:
@@ -298,7 +296,6 @@ class CursorMachine:
         self.held.add(token)
 
     def emit_all(self, effects: list[fx.Effect]) -> None:
-        """Several more, in order."""
         self._out.extend(effects)
 
     def confirmed(self, confirmations: list[fx.Effect]) -> None:
@@ -345,7 +342,7 @@ class CursorMachine:
         self.state = state
 
     def token(self) -> int:
-        """A new attempt's number."""
+        """A number that no attempt had before."""
         self._tokens += 1
         return self._tokens
 
@@ -413,13 +410,11 @@ class CursorMachine:
         return footer
 
     def stats(self) -> Stats:
-        """Of this moment."""
         holes = self.acks.hole_count
         runs = sum(count_runs(a.holes) for a in self.acks.ledgers.values()) if holes <= _STATS_HOLES_MAX else 0
         return Stats(len(self.acks.ledgers), self.acks.span, holes, runs, self.acks.partial_count, self.cost.delta_bytes)
 
     def propose(self, footer: Footer, purpose: Purpose) -> None:
-        """Send a footer write."""
         answers.write_sent(self, purpose)
         self.emit(self.commit.propose(footer, purpose, self.token(), self.now))
 

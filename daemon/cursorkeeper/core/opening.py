@@ -1,5 +1,5 @@
 """Becoming the owner: read the footer, claim it (compare-and-set of epoch + 1), recovery-open every chain ledger
-without a recorded end, then read (COMMIT rule 6). What ZooKeeper answers comes through `footer_answers`.
+without a recorded end, then read (ARCHITECTURE: Claim). What ZooKeeper answers comes through `footer_answers`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class OpeningRun:
     verdict: Verdict | None = None
     """What will be told if the quorum says that the footer is still the one that was read."""
     checking: bool = False
-    """That question is on its way."""
     claim_sent: bool = False
     """The claim's write is on its way, or was applied: who comes now comes after it."""
     replaced: bool = False
@@ -262,7 +261,6 @@ def on_ledger_ended(m: CursorMachine, event: ev.LedgerEnded, now: float) -> None
 
 
 def on_ledger_ended_or_gone(m: CursorMachine) -> None:
-    """One less to wait for."""
     if not m.opening.fencing and not m.opening.fence_retry_at_s:
         _fenced_all(m)
 
@@ -380,7 +378,6 @@ def on_chain_damaged(m: CursorMachine, event: ev.ChainDamaged, now: float) -> No
 
 
 def drive(m: CursorMachine, now: float) -> None:
-    """Repeats what is due."""
     o = m.opening
     if m.state is State.CLAIMING and o.retry_at_s is not None and now >= o.retry_at_s:
         read_footer(m, sync=True)

@@ -30,8 +30,6 @@ class Binding:
 
 
 class Progress:
-    """See the module."""
-
     def __init__(self) -> None:
         self.taken = 0
         """Number of the newest record taken."""

@@ -1,4 +1,4 @@
-"""Ledgers of the writer: created lazily, named by the footer, left by close or recovery (COMMIT rules 7, 10 to 13).
+"""Ledgers of the writer: created lazily, named by the footer, left by close or recovery (ARCHITECTURE: Append).
 
 A ledger is named once its first entry (the open record) is acknowledged; deltas may be sent meanwhile and are
 confirmed only when it is named. Where every flush writes the whole state there is no open record: a ledger is named, alone,
@@ -281,7 +281,7 @@ def abandon(m: CursorMachine) -> None:
 
 def on_ledger_end_failed(m: CursorMachine, event: ev.LedgerEndFailed, now: float) -> None:
     """Recovery is retried for ever. A named ledger that is gone: a new owner may have replaced it, so the footer is asked
-    after a sync (COMMIT rule 6)."""
+    after a sync."""
     w = m.writer
     if w.phase is not WriterPhase.ENDING or event.token != w.token or w.current is None:
         return

@@ -143,7 +143,7 @@ def _longer(how_many: int, total: int) -> int:
 
 
 def mark_delete_bytes(position: Position) -> int:
-    """Exact."""
+    """Exactly as `format.fields` writes it."""
     return leb_size(position.ledger) + leb_size(position.entry + 1)
 
 
@@ -154,13 +154,13 @@ def partial_bytes_max(partial: Partial) -> int:
 
 
 def mark_delete_properties_bytes(properties: MarkDeleteProperties) -> int:
-    """Exact."""
+    """Exactly as `format.fields` writes them."""
     values = sum(_text_bytes(key) + leb_size((value << 1) ^ (value >> 63)) for key, value in properties.values.items())
     return _stamp_bytes(len(properties.values), properties.stamp) + values
 
 
 def cursor_properties_bytes(properties: CursorProperties) -> int:
-    """Exact."""
+    """Exactly as `format.fields` writes them."""
     values = sum(_text_bytes(key) + _text_bytes(value) for key, value in properties.values.items())
     return _stamp_bytes(len(properties.values), properties.stamp) + values
 

@@ -21,7 +21,6 @@ class ReplayCost:
     snapshot_at_s: float = 0.0
 
     def add(self, stored_bytes: int, acks: int) -> None:
-        """One more delta."""
         self.delta_bytes += stored_bytes
         self.records += 1
         self.acks += acks

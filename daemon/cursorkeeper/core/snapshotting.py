@@ -1,4 +1,4 @@
-"""A snapshot, incremental and fuzzy (COMMIT rules 14 to 16): move to a fresh ledger that the footer names, write
+"""A snapshot, incremental and fuzzy (ARCHITECTURE: Snapshot): move to a fresh ledger that the footer names, write
 segments between deltas with the pending delta in front of each, the end record, then switch the footer's base.
 
 Any roll or reset aborts it; parts of an aborted one are never counted because only the end record names segments.
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 ASKED = "asked"
 """The reason of a snapshot that an event asked for."""
 TAKEN = "snapshot taken"
-"""What is then reported."""
 LOST = "lost"
 """The reason of a snapshot that is taken because BookKeeper has lost entries: no interval is waited for."""
 BACK_OFF_MAX_S = 60.0
@@ -40,8 +39,6 @@ FAILED_MANY = 3
 
 
 class SnapshotPhase(Enum):
-    """Where a snapshot is."""
-
     MOVING = auto()
     """Leaving the old ledger, or waiting for the fresh one to be named."""
     WRITING = auto()
@@ -60,8 +57,6 @@ class Part:
 
 @dataclass(slots=True)
 class SnapshotRun:
-    """One attempt."""
-
     reason: str
     snapshot_id: int
     phase: SnapshotPhase = SnapshotPhase.MOVING
@@ -92,7 +87,7 @@ def on_snapshot(m: CursorMachine, event: ev.Snapshot, now: float) -> None:
 
 
 def start(m: CursorMachine, reason: str, now: float) -> None:
-    """Begin to move."""
+    """Begins a snapshot by leaving the current ledger; does nothing where one is under way."""
     if m.snapshot is not None:
         return
     current = m.writer.current
@@ -161,7 +156,7 @@ def is_waited_for(m: CursorMachine) -> bool:
 
 
 def why_waited_for(m: CursorMachine) -> str:
-    """For whoever waits."""
+    """Why the cursor cannot be written to now, and what is tried, as one sentence."""
     failed = f", and {m.snapshots_failed} snapshots in a row have failed: {m.writer.trouble}" if m.snapshots_failed else ""
     return f"a snapshot: the chain has {len(m.chain)} ledgers{failed}"
 

@@ -1,7 +1,7 @@
 """The acknowledgement state of one cursor, in memory.
 
 Per data ledger: `holes` (a bitmap) and `high_water`; acked = [0, high_water) minus holes. Partly acked batches beside
-it. Invariants (DECISIONS: mark-delete (L, e)): ledgers below L have no entry here and are wholly acked; in L there is
+it. Invariants, where mark-delete is (L, e): ledgers below L have no entry here and are wholly acked; in L there is
 no hole at or below e; a ledger above L without an entry has no acks; every partial lies in a hole below its ledger's
 high water.
 
@@ -64,7 +64,7 @@ class LedgerAcks:
         """What it took when it was counted last."""
 
     def measured_bytes(self) -> int:
-        """What it takes now, about."""
+        """About how much memory it takes now."""
         holes = self.holes
         return LEDGER_BYTES + holes.__sizeof__() + CONTAINER_BYTES * min(containers_below(self.high_water), len(holes))
 
@@ -104,8 +104,6 @@ class LedgerAcks:
 
 
 class AckState:
-    """See the module."""
-
     __slots__ = (
         "_ledger_bytes",
         "_partial_count",
@@ -211,11 +209,10 @@ class AckState:
 
     @property
     def partial_count(self) -> int:
-        """Partly acked batches."""
         return self._partial_count
 
     def iter_partials(self) -> Iterator[tuple[PartialKey, Partial]]:
-        """All of them, ascending."""
+        """In ascending order of ledger and entry."""
         for ledger in sorted(self.partials):
             for entry in sorted(self.partials[ledger]):
                 yield PartialKey(ledger, entry), self.partials[ledger][entry]

@@ -14,8 +14,6 @@ from cursorkeeper.core.errors import IllegalTransitionError
 
 
 class State(StrEnum):
-    """A cursor's states."""
-
     CLOSED = "CLOSED"
     CLAIMING = "CLAIMING"
     FENCING = "FENCING"
@@ -32,7 +30,7 @@ class State(StrEnum):
 
 S = State
 LIVE = frozenset({S.READY, S.ROLLING, S.NOT_PERSISTABLE})
-"""Acks are accepted."""
+"""States in which acks are accepted."""
 OWNING = LIVE | {S.CLOSING, S.DELETING}
 """We are the owner and may write."""
 OPENING = frozenset({S.CLAIMING, S.FENCING, S.READING})

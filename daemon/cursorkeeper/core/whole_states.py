@@ -48,7 +48,7 @@ class StateWriter(Protocol):
 
     @property
     def format(self) -> str:
-        """As the footer names it."""
+        """The format's name, as footers spell it."""
         ...
 
     @property

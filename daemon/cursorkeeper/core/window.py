@@ -47,7 +47,6 @@ class StateWindow:
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is clipped."""
         return self.first == FIRST and self.end is None
 
     def span(self, ledger: int) -> Span | None:

@@ -52,7 +52,6 @@ class Sent:
     record: int | None
     acks: int = 0
     at_s: float = 0.0
-    """When."""
 
 
 @dataclass(slots=True)
@@ -76,14 +75,11 @@ class OpenLedger:
 
 @dataclass(slots=True)
 class LedgerWriter:
-    """See the module."""
-
     phase: WriterPhase = WriterPhase.IDLE
     current: OpenLedger | None = None
     token: int = 0
     """Of what is asked: a ledger, the footer, an end."""
     asked_at_s: float = 0.0
-    """When it was sent."""
     failed_at_s: float | None = None
     """Since when nothing but failures came; a ledger that was created ends it."""
     retry_at_s: float | None = None
@@ -105,7 +101,6 @@ class LedgerWriter:
 
     @property
     def is_usable(self) -> bool:
-        """Entries may be appended."""
         return self.phase is WriterPhase.OPEN
 
     @property
@@ -121,5 +116,4 @@ class LedgerWriter:
         return deltas
 
     def forget(self) -> None:
-        """No ledger any more."""
         self.phase, self.current, self.retry_at_s, self.missing = WriterPhase.IDLE, None, None, False

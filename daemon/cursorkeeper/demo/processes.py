@@ -32,7 +32,6 @@ class PythonProcess:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
         assert self._process is not None
         return self._process.pid
 

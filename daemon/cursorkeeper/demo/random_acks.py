@@ -43,7 +43,7 @@ class RandomBatch:
     number: int
     entries: set[Entry] = field(default_factory=set)
     indexes: dict[Entry, set[int]] = field(default_factory=dict)
-    """Of entries that are acked in part."""
+    """Entry to batch indexes that are acked, for entries that are acked in part."""
     properties: dict[str, int] | None = None
     mark_delete: Position | None = None
     ledgers: list[LedgerAcks] = field(default_factory=list)

@@ -43,11 +43,9 @@ class Report:
         return self.confirmed_but_lost == 0 and self.unacked_but_skipped == 0 and self.confirmed > 0
 
     def json_line(self) -> str:
-        """One line."""
         return msgspec.json.encode(asdict(self)).decode()
 
     def show(self, console: Console) -> None:
-        """For people."""
         good = self.is_good
         verdict = Text.assemble(
             ("  confirmed but lost        ", ""),
@@ -90,8 +88,6 @@ class Report:
 
 @dataclass(slots=True)
 class TraceReport:
-    """Of the replay of recorded acks."""
-
     acks: int = 0
     topics: int = 0
     confirmed: int = 0
@@ -106,7 +102,6 @@ class TraceReport:
 
     @property
     def is_good(self) -> bool:
-        """Equal in everything."""
         return self.trace_equal
 
     def json_line(self) -> str:
@@ -114,7 +109,6 @@ class TraceReport:
         return msgspec.json.encode(asdict(self)).decode()
 
     def show(self, console: Console) -> None:
-        """For people."""
         table = Table(box=None, padding=(0, 2))
         table.add_column("recorded topic", style="dim")
         table.add_column("acked entries", justify="right")

@@ -118,13 +118,13 @@ class Sender:
 
 
 def say(**line: Any) -> None:
-    """One JSON line."""
+    """Writes one line of JSON to standard output."""
     sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
     sys.stdout.flush()
 
 
 async def report(senders: list[Sender]) -> None:
-    """Progress, for ever."""
+    """Says how far the senders are, until it is cancelled."""
     while True:
         paused = next((s.cursor.handle.pause_reason for s in senders if s.cursor.handle is not None and s.cursor.handle.paused), None)
         say(
@@ -251,7 +251,6 @@ async def _with_parent(work: Any, parent_pid: int) -> None:
 
 
 def main() -> None:
-    """Entry of the process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--daemon", required=True)
     parser.add_argument("--out", type=Path, required=True)

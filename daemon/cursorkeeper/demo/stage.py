@@ -68,7 +68,6 @@ class Stage:
         self.say(f"the stack is back after {time.monotonic() - began:.1f} s, on the same folder")
 
     def say(self, text: str) -> None:
-        """One line above the progress bar."""
         self.progress.console.print(f"  [dim]{text}[/dim]")
 
     async def watch(self, source: PythonProcess, total: int, kills: Sequence[Kill], label: str) -> dict[str, Any]:

@@ -39,8 +39,6 @@ LOOK_S = 0.2
 
 @dataclass(frozen=True)
 class Plan:
-    """What to send."""
-
     daemon: str
     topics: tuple[str, ...]
     seed: int
@@ -60,7 +58,7 @@ class Plan:
 
 
 def say(**line: Any) -> None:
-    """One JSON line."""
+    """Writes one line of JSON to standard output."""
     sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
     sys.stdout.flush()
 
@@ -198,7 +196,6 @@ async def _report(flows: list[Flow], plan: Plan) -> None:
 
 
 def main() -> None:
-    """Entry of the process."""
     parser = argparse.ArgumentParser(description="random acks at a steady pace, until SIGTERM")
     parser.add_argument("--daemon", required=True, help="host:port of the daemon's ack stream")
     parser.add_argument("--topic", action="append", required=True, help="one cursor per topic")

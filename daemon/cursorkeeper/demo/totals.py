@@ -16,7 +16,6 @@ class Totals:
         self._current: dict[str, float] = {}
 
     def scraped(self, metrics: dict[str, float]) -> None:
-        """What the running daemon says now."""
         if metrics:
             self._current = metrics
 

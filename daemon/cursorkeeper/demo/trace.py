@@ -53,7 +53,6 @@ class Expected:
     cumulative: tuple[int, int] | None = None
 
     def individual(self, ledger: int, entry: int, index: int, size: int) -> None:
-        """One individual ack."""
         key = (ledger, entry)
         if index == NOT_BATCHED:
             self.entries.add(key)
@@ -83,8 +82,6 @@ class Expected:
 
 
 class Trace:
-    """One folder."""
-
     def __init__(self, folder: Path) -> None:
         try:
             self._final: dict[str, Any] = json.loads(gzip.decompress((folder / "final.json.gz").read_bytes()))
@@ -102,11 +99,11 @@ class Trace:
 
     @property
     def acks(self) -> int:
-        """Of all topics."""
+        """How many acks were recorded, over all topics."""
         return len(self._rows)
 
     def pulsar(self, topic: str) -> PulsarCursor:
-        """Pulsar's own cursor."""
+        """The cursor that Pulsar itself kept."""
         body = self._final[topic]
         ledgers = body["data_ledgers"]
         layout = tuple((ledger, count if at < len(ledgers) - 1 else None) for at, (ledger, count) in enumerate(ledgers))

@@ -56,7 +56,6 @@ class BadCase:
         return entries
 
     def acked(self) -> dict[int, BitMap]:
-        """What is acked when everything was sent."""
         return {ledger: bitmaps.from_sorted(self._acked(ledger, count)) for ledger, count in self.layout()}
 
     def batches(self) -> Iterator[Columns]:

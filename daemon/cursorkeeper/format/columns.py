@@ -210,7 +210,6 @@ class _Acks:
         return self.bitmaps.setdefault(rank, BitMap())
 
     def taken(self) -> dict[int, BitMap]:
-        """Ledger to acks."""
         keys = np.concatenate(self.columns) if self.columns else np.empty(0, np.uint64)
         if self.ledgers.size == 1:
             self.bitmaps[0] = from_unsorted(keys.astype(np.uint32)) | self.bitmap(0)

@@ -28,8 +28,6 @@ V = TypeVar("V")
 
 
 class Field(IntFlag):
-    """What a body holds."""
-
     MARK_DELETE = 1
     MARK_DELETE_PROPERTIES = 2
     CURSOR_PROPERTIES = 4

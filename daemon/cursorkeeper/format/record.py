@@ -33,8 +33,6 @@ _CODEC_BITS: Final = 3
 
 
 class Kind(IntEnum):
-    """What a record is."""
-
     OPEN = 1
     DELTA = 2
     SEGMENT = 3

@@ -37,8 +37,6 @@ PIECE_BYTES: Final = 1 << 17
 
 
 class Mode(IntEnum):
-    """How a body is written."""
-
     GAPS = 0
     RUNS = 1
     BITS = 2

@@ -65,13 +65,10 @@ class Room(NamedTuple):
         return self.size <= left.size and (self.ranges is None or left.ranges is None or self.ranges <= left.ranges)
 
     def without(self, taken: Room) -> Room:
-        """What is left then."""
         return Room(self.size - taken.size, self.ranges - taken.ranges if self.ranges is not None and taken.ranges is not None else None)
 
 
 class PulsarStateWriter:
-    """See the module."""
-
     format: Final = FORMAT_PULSAR
 
     def __init__(self, settings: WholeStateSettings) -> None:

@@ -79,7 +79,6 @@ class Selection:
 
     @classmethod
     def everything(cls) -> Selection:
-        """The whole cluster."""
         return cls()
 
     @classmethod
@@ -115,7 +114,6 @@ def nobody(_skipped: SkippedPath) -> None:
 
 
 def every_topic(_path: str) -> bool:
-    """Leaves none out."""
     return True
 
 
@@ -182,7 +180,6 @@ class _Walk:
     # ---- topics
 
     async def topic_paths(self) -> AsyncIterator[str]:
-        """Of the selection."""
         chosen = self.selection
         if chosen.topic:
             namespace, _, local = names.topic_path(chosen.topic).rpartition("/")

@@ -39,7 +39,6 @@ class Destination:
         return self.znode.cursors_ledger if self.znode is not None else -1
 
     async def signs_of_a_broker(self, ports: PulsarPorts) -> list[str]:
-        """See `liveness`."""
         last = self.layout[-1].ledger if self.layout else None
         return await liveness.signs_of_a_broker(ports, self.ref, last, self.cursor_ledger)
 

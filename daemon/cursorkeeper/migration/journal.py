@@ -81,7 +81,7 @@ class Journal:
         self.open_ledgers.setdefault(cursor, []).append(ledger)
 
     def close(self) -> None:
-        """The file stays."""
+        """Closes the file, which stays on disk."""
         self._file.close()
 
 

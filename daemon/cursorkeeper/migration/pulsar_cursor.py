@@ -48,7 +48,6 @@ class Freshness:
 
     @property
     def sentence(self) -> str:
-        """For people."""
         if self.rolled_back:
             return f"ROLLED BACK to the znode's mark-delete, every individual ack is lost: {self.rolled_back}"
         if self.ledger < 0:
@@ -61,7 +60,6 @@ class Freshness:
         return said
 
     def as_json(self) -> dict[str, Any]:
-        """Of a report line."""
         return {
             "source": "znode" if self.ledger < 0 else "ledger",
             "ledger": self.ledger,

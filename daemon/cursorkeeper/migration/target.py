@@ -46,7 +46,7 @@ class WritePlan:
 
     @property
     def size_bytes(self) -> int:
-        """Of what holds the state."""
+        """Bytes of the entry or znode that holds the state."""
         return len(self.znode if self.entry is None else self.entry)
 
     def znode_for(self, ledger: int, now_ms: int) -> bytes:

@@ -41,7 +41,6 @@ class Written:
 
 
 def custom_metadata(ref: PulsarCursorRef) -> dict[str, bytes]:
-    """As Pulsar marks a cursor's ledger."""
     return {
         "application": b"pulsar",
         "component": b"managed-ledger",

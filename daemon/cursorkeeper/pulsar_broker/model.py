@@ -79,7 +79,6 @@ class Kept:
 
 
 def count(acked: Acked) -> int:
-    """How many entries."""
     return sum(map(len, acked.values()))
 
 

@@ -54,7 +54,7 @@ class Lane:
         return True
 
     def leave(self, place: int) -> None:
-        """It was answered."""
+        """Gives the place back."""
         if self._working.pop(place, None) is None:
             self._stuck.discard(place)
         self._let_in()

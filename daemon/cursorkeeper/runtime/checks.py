@@ -24,12 +24,10 @@ ABSENT = -1
 CHECKS_MAX = 200
 """Conditions in one request: with names of 1 KiB still far below what a server takes."""
 REQUESTS_MAX = 4
-"""Requests in flight."""
+"""Requests that may be in flight at once."""
 
 
 class Verdict(Enum):
-    """What the quorum said."""
-
     SAME = auto()
     """The node had this version, or was not there as expected."""
     OTHER = auto()
@@ -43,8 +41,6 @@ class _Asked:
 
 
 class FooterChecks:
-    """See the module."""
-
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zk = zookeeper
         self._waiting: deque[_Asked] = deque()
@@ -54,7 +50,7 @@ class FooterChecks:
         self._scheduled = False
         self._in_flight = 0
         self.requests = 0
-        """Sent so far."""
+        """Requests sent so far."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def check(self, path: str, version: int) -> Verdict:

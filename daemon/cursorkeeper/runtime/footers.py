@@ -1,6 +1,6 @@
 """Footers in ZooKeeper: reads, checks, compare-and-sets, watches, listings. Answers come back as the core's events.
 
-Nothing is retried here: an unknown outcome is an event, and the machine repeats the same bytes (COMMIT rule 4).
+Nothing is retried here: an unknown outcome is an event, and the machine repeats the same bytes (ARCHITECTURE: Footer).
 
 The root node's data is the deployment id: a random name of everything below this root, written once by compare-and-set.
 Several roots may share one BookKeeper; the id in a ledger's custom metadata says which of them may delete it.
@@ -101,7 +101,7 @@ class FooterStore:
             return ev.FooterUnreadable(token, str(e), isinstance(e, TooNewError), isinstance(e, ReplacedError))
 
     def encoded(self, footer: Footer) -> bytes:
-        """As `write` would send it."""
+        """The bytes that `write` would send."""
         return codec.encode(footer, self._encode)
 
     async def write(self, name: CursorName, token: int, footer: Footer, expected: int) -> ev.Event:

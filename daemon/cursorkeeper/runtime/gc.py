@@ -1,4 +1,4 @@
-"""Garbage collection of cursor ledgers that no footer names (COMMIT rule 21).
+"""Garbage collection of cursor ledgers that no footer names (ARCHITECTURE: Deletion).
 
 A ledger is deleted only if a footer exists, does not name it, and could never name it again: the footer's epoch is
 greater than the ledger's, or equal while the footer is closed or deleted. Age proves nothing: a paused process may
@@ -55,7 +55,6 @@ class GcReport:
     """Cursors whose footer is not the newest of what their ledgers show, or was not written by a CursorKeeper."""
 
     def as_fields(self) -> dict[str, int]:
-        """For the log."""
         return asdict(self)
 
 

@@ -28,7 +28,7 @@ class LedgerPolicy:
 
     @property
     def full(self) -> LedgerSpec:
-        """The wanted one."""
+        """The wanted ensemble and quorums, as long as enough bookies are there."""
         return LedgerSpec(self.ensemble, self.write_quorum, self.ack_quorum, self.digest, self.password)
 
     @property

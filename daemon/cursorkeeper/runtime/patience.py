@@ -12,7 +12,7 @@ import asyncio
 
 BEAT_S = 0.1
 STEP_MAX_S = 0.15
-"""Between two beats."""
+"""The longest time between two beats of a loop that listens."""
 ROUNDING_S = 1e-6
 """More than the sums of `loop_time` can be off."""
 
@@ -28,7 +28,6 @@ class PatientClock:
         self._at = self._loop_at = self._loop.time()
 
     def __call__(self) -> float:
-        """Now."""
         since = self._loop.time() - self._loop_at
         return self._at + (since if self._beat is None else min(since, STEP_MAX_S))
 
@@ -38,17 +37,15 @@ class PatientClock:
         return self._loop_at + (at - self._at) + ROUNDING_S
 
     def watch(self) -> None:
-        """Something is sent."""
+        """Something was sent: the clock beats until it is answered."""
         self._unanswered += 1
         if self._beat is None:
             self._go_on()
 
     def rest(self) -> None:
-        """Something is answered."""
         self._unanswered -= 1
 
     def close(self) -> None:
-        """No more beats."""
         if self._beat is not None:
             self._beat.cancel()
 

@@ -36,7 +36,7 @@ from cursorkeeper_clients.zookeeper.values import WatchFired
 P = ParamSpec("P")
 
 HEARD = (ev.FooterRead, ev.FooterUnreadable, ev.FooterWritten, ev.FooterBadVersion, ev.FooterGone, ev.FooterChecked, ev.FooterCheckFailed)
-"""ZooKeeper's own words."""
+"""Events that only ZooKeeper itself can have caused."""
 KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open", RawEntry: "state"}
 
 
@@ -54,7 +54,7 @@ class OpenResult(StrEnum):
 
 
 class Telemetry(Protocol):
-    """What a runner reports; numbers only."""
+    """Numbers that a runner reports."""
 
     def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
         """One record ("delta", "segment", ...) is acknowledged, `seconds` after it was sent."""
@@ -119,8 +119,6 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What runners share."""
-
     ledgers: LedgerStore
     footers: FooterStore
     policy: LedgerPolicy
@@ -134,7 +132,7 @@ class Services:
     appended: Callable[[int], None]
     """An append was answered: the place is free again."""
     heard: Callable[[], None]
-    """ZooKeeper has answered."""
+    """Called when ZooKeeper has answered."""
     failed: Callable[[CursorRunner, BaseException], None]
     """A bug: this cursor cannot go on."""
     reopen: Callable[[CursorRunner, int, Listener], None]
@@ -156,7 +154,6 @@ class CursorRunner:
         self.handle: int | None = None
         """The attachment that is live or waits for the state."""
         self.request = ev.Open()
-        """What that attachment asked for."""
         self.detached_at: float | None = services.clock()
         self._since_s = services.clock()
         self._recovering_since: float | None = asyncio.get_running_loop().time()
@@ -168,12 +165,10 @@ class CursorRunner:
 
     @property
     def name(self) -> CursorName:
-        """The cursor."""
         return self.machine.name
 
     @property
     def is_ended(self) -> bool:
-        """Nothing comes any more."""
         return self.machine.is_ended
 
     # ---- handles
@@ -330,7 +325,7 @@ class CursorRunner:
             told(proof)
 
     def tell_ended(self) -> None:
-        """To whoever waits for this end, once."""
+        """Tells whoever waits for this end, once."""
         for question in list(self._asked):
             self._answer(question, Gone())
         waiting, self.on_ended = self.on_ended, []

@@ -40,7 +40,6 @@ class Timers(Generic[K]):
         self._arm()
 
     def close(self) -> None:
-        """No more calls."""
         self._times.clear()
         self._heap.clear()
         if self._handle is not None:

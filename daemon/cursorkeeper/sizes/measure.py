@@ -36,7 +36,6 @@ class Row:
 
 
 def measure(workload: Workload, step: Callable[[], None] = lambda: None) -> Row:
-    """One row."""
     found: dict[str, int] = {}
 
     def took(key: str, size: int) -> None:

@@ -155,12 +155,11 @@ def words_of(missing: BitMap) -> list[int]:
 
 
 def position_of(message: pb.Position) -> Position:
-    """As it was sent; `intake_check` judges it."""
+    """The position as it was sent; `intake_check` judges it."""
     return Position(message.ledger, message.entry)
 
 
 def position_to(position: Position) -> pb.Position:
-    """The message."""
     return pb.Position(ledger=position.ledger, entry=position.entry)
 
 
@@ -177,7 +176,6 @@ def layout_of(message: pb.LayoutRun, cursor: str) -> tuple[LayoutItem, ...]:
 
 
 def layout_to(items: Iterable[LayoutItem]) -> pb.LayoutRun:
-    """The message."""
     run = pb.LayoutRun()
     for item in items:
         run.ids.append(item.ledger)

@@ -16,7 +16,6 @@ class CreditPool:
 
     @property
     def window(self) -> int:
-        """What one handle may have outstanding now."""
         return min(self.handle_bytes, max(self.handle_bytes_min, self.daemon_bytes // max(1, self.handles)))
 
 
@@ -31,7 +30,7 @@ class Credit:
         pool.handles += 1
 
     def close(self) -> None:
-        """The handle is gone."""
+        """Gives the handle's share back to the pool."""
         self._pool.handles -= 1
 
     def spend(self, size: int) -> bool:

@@ -38,7 +38,6 @@ class Outbox:
         self.overflowed = False
 
     def put(self, message: pb.KeeperMessage) -> None:
-        """One message."""
         self._add(message)
 
     def put_state(self, handle: int, messages: Iterator[pb.KeeperMessage]) -> None:
@@ -57,7 +56,7 @@ class Outbox:
         self._durable[handle] = (seq, truncated_acks)
 
     def put_credit(self, handle: int, granted: int) -> None:
-        """Cumulative."""
+        """`granted` counts from the beginning: only the newest number is kept."""
         if handle not in self._credit:
             self._add(("credit", handle))
         self._credit[handle] = granted

@@ -171,7 +171,7 @@ class Subscriber:
         self.connected = False
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Connects again and again until it is cancelled."""
         delay = RETRY_MIN_S
         while True:
             loop = asyncio.get_running_loop()

@@ -49,7 +49,7 @@ class Handle:
         self.session.outbox.put(pb.KeeperMessage(**message))  # type: ignore[arg-type]
 
     def on_state(self, machine: CursorMachine) -> None:
-        """Opened, state, first credit."""
+        """Sends Opened, the state and the first credit."""
         self.opened(OpenResult.OPENED)
         self.session.outbox.put_state(self.handle, self._state(machine))
         if machine.pause_reason:
@@ -76,7 +76,7 @@ class Handle:
         yield pb.KeeperMessage(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
-        """Durable, and credit back."""
+        """Sends Durable, and gives the credit back."""
         if confirm.seq > self.confirmed:
             self.confirmed = confirm.seq
             self.outstanding.confirm(confirm.seq)
@@ -86,7 +86,6 @@ class Handle:
             self.session.outbox.put_credit(self.handle, granted)
 
     def on_reset_done(self, done: fx.ResetDone) -> None:
-        """The new generation."""
         self._send(reset_done=pb.ResetDone(handle=self.handle, generation=done.generation, mark_delete=codec.position_to(done.mark_delete)))
 
     def opened(self, result: str) -> None:
@@ -96,21 +95,17 @@ class Handle:
             self.session.keeper.telemetry.opened(result)
 
     def on_pause(self, reason: str) -> None:
-        """Stop delivering."""
         self._send(pause=pb.Pause(handle=self.handle, reason=reason))
 
     def on_resume(self) -> None:
-        """Deliver again."""
         self._send(resume=pb.Resume(handle=self.handle))
 
     def on_refused(self, code: str, message: str, remedy: str) -> None:
-        """The handle ends."""
         self.session.drop(self)
         self.opened(code)
         self.session.refuse(self.handle, Refusal(code), self.name.display, message, remedy)
 
     def on_deposed(self, epoch: int) -> None:
-        """Somebody else has it."""
         self.session.drop(self)
         self.opened(OpenResult.DEPOSED)
         self._send(deposed=pb.Deposed(handle=self.handle, epoch=epoch))
@@ -122,15 +117,12 @@ class Handle:
         self._send(closed=pb.Closed(handle=self.handle))
 
     def on_deleted(self) -> None:
-        """Deleted as asked."""
         self.session.drop(self)
         self.opened(OpenResult.DELETED)
         self._send(deleted=pb.Deleted(handle=self.handle))
 
 
 class Session:
-    """See the module."""
-
     def __init__(self, keeper: Keeper, pool: CreditPool, *, name: str, incarnation: str, credentials: bytes = b"") -> None:
         self.keeper, self.pool = keeper, pool
         self._name, self._incarnation, self._credentials = name, incarnation, credentials
@@ -146,7 +138,7 @@ class Session:
         return self._greeted
 
     def hello(self) -> pb.KeeperMessage:
-        """Our own."""
+        """Our own Hello."""
         hello = pb.Hello(name=self._name, incarnation=self._incarnation, protocol_versions=list(PROTOCOL_VERSIONS))
         hello.ack_ledgers_max, hello.ack_partials_max = ACK_LEDGERS_MAX, ACK_PARTIALS_MAX
         hello.unconfirmed_parts_max = UNCONFIRMED_PARTS_MAX

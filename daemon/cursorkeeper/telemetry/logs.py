@@ -18,7 +18,6 @@ class _Stderr:
         """structlog passes what `get_logger` was given."""
 
     def msg(self, message: str) -> None:
-        """One line."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(message + "\n")
             sys.stderr.flush()

@@ -72,7 +72,6 @@ class DaemonTelemetry:
         ProcessCollector(registry=self.registry)
 
     def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
-        """One record is acknowledged."""
         self._append_seconds.observe(seconds)
         self._bytes_of[kind].observe(stored_bytes)
 
@@ -81,7 +80,6 @@ class DaemonTelemetry:
         self._opens[result].inc()
 
     def recovered(self, seconds: float) -> None:
-        """One cursor is there."""
         self._recovery_seconds.observe(seconds)
 
     def refused(self, code: str) -> None:
@@ -89,7 +87,7 @@ class DaemonTelemetry:
         self._refusals[code].inc()
 
     def log(self, event: str, **fields: Any) -> None:
-        """One line, and a count."""
+        """Logs an effect, and counts it by its level."""
         self._events.labels(event.partition(":")[0]).inc()
         if event == "cursor ended":
             self._ended[fields["state"]].inc()

@@ -28,7 +28,7 @@ class _Handler(WSGIRequestHandler):
     timeout = REQUEST_MAX_S
 
     def log_message(self, format: str, *args: Any) -> None:  # the name is the base class's
-        """Scrapes are no news."""
+        """Says nothing: scrapes are no news."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -52,7 +52,6 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """A connection ends."""
         with self._lock, suppress(ValueError):
             self._open.remove(request)
         super().shutdown_request(request)

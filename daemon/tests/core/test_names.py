@@ -1,4 +1,4 @@
-"""Cursor names: canonical form, znode, bucket (DECISIONS 6)."""
+"""Cursor names: canonical form, znode, bucket."""
 
 from __future__ import annotations
 

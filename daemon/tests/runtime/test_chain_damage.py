@@ -1,4 +1,4 @@
-"""What a reader makes of every kind of damage (COMMIT rule 18, DECISIONS 22): harmless, fall back, or refuse loudly.
+"""What a reader makes of every kind of damage (ARCHITECTURE: Snapshot): harmless, fall back, or refuse loudly.
 
 The cursor of these tests has a snapshot with a delta in front of it, a delta behind it, and a previous chain to fall back to.
 """

@@ -1,6 +1,7 @@
 """Stories in which a source would be told what is not true any more: what an open is answered with, and when.
 
-Numbers are those of the traces in COMMIT.md section 2. A and B are two daemons' machines of one cursor; a source that
+A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md.
+A and B are two daemons' machines of one cursor; a source that
 opens where the cursor is held already is answered only with proof that was asked for after its open came.
 """
 

@@ -1,7 +1,7 @@
 """Stories in which nothing is lost and something else goes wrong: a source that waits for ever, an owner that does not know
 that it is none any more, ledgers that nobody wants, a healthy cursor that is refused.
 
-Numbers are those of the traces in COMMIT.md section 2.
+A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md.
 """
 
 from __future__ import annotations

@@ -47,7 +47,6 @@ class Batches:
                 yield self._take()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left, at most one batch."""
         if self._waiting:
             yield self._take()
 

@@ -35,7 +35,7 @@ BATCH_ROWS: Final = 65_536
 LIST_BYTES: Final = 4 << 20
 """Of the pieces that `read` hands out together: 256 Ki ranges, fewer if they are alone in their pieces."""
 PIECE_BYTES: Final = 384
-"""Of a piece beside its columns, about."""
+"""About how much memory a piece takes beside its columns."""
 NOWHERE: Final = -1
 """A ledger that is not said, in `Piece`; a ledger or an entry that is not known, in rows of what cannot be read."""
 
@@ -50,7 +50,7 @@ class Where(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Of one record."""
+    """What the rows of one record have in common."""
 
     entry: int
     sequence: int
@@ -85,7 +85,7 @@ def runs(entries: BitMap, at_once: int = BATCH_ROWS) -> Iterator[tuple[I64, I64]
 
 
 def pieces(where: Where, head: Head, found: Delta) -> Iterator[Piece]:
-    """What one delta says."""
+    """One piece for each run of acks and for everything else that the delta says."""
     for ledger, entries in found.acks.items():
         for first, last in runs(entries):
             yield Piece(where, head, ACK, ledger, first, last)
@@ -199,7 +199,6 @@ class Rows:
         self._count = 0
 
     def add(self, found: Iterable[Piece]) -> None:
-        """More."""
         for piece in found:
             self._pieces.append(piece)
             self._count += piece.first.size
@@ -210,7 +209,6 @@ class Rows:
             yield self._take()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """All that is left."""
         while self._pieces:
             yield self._take()
 

@@ -82,5 +82,4 @@ def runs_in_blocks(entries: BitMap, runs: int = BLOCK_RUNS) -> Iterator[Runs]:
 
 
 def count_runs(entries: BitMap) -> int:
-    """How many there are."""
     return len(entries) - int(entries.intersection_cardinality(entries.shift(1)))

@@ -31,7 +31,6 @@ class Run(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """How many there are."""
         return self.last - self.first + 1
 
     def goes_on_in(self, other: Run | None) -> bool:

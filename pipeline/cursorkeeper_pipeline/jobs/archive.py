@@ -41,8 +41,6 @@ NO_TENANT: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """See `arg`'s texts."""
-
     day: str = arg("", "The day that this reading is kept as; default: today, in UTC.", metavar="YYYY-MM-DD")
     lag_days: int = arg(30, "How many archived days are looked at for ages and growth.")
     table: str = arg("", "Keep the days in tables of a catalog (NAME_cursors, ...), not in a folder.", metavar="CATALOG.SCHEMA.NAME")
@@ -110,7 +108,6 @@ def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datet
 
 
 def archived(spark: SparkSession, folder: DayFolder, table: str) -> DataFrame:
-    """All days of a table."""
     return _tables(spark, folder.table(table), table)
 
 

@@ -27,7 +27,7 @@ TABLES = ("checks", "ledgers")
 SHOWN_MAX = 1_000
 """Findings in the JSON report; all of them are in the Parquet."""
 LINES_MAX = 50
-"""Findings told to people."""
+"""How many findings are printed for people."""
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 

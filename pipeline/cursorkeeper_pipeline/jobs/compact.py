@@ -38,8 +38,6 @@ SHOWN_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """See `arg`'s texts."""
-
     cold_hours: float = arg(24.0, "Only closed cursors whose footer was not written for so long.")
     ratio: float = arg(1.0, "Only where the deltas are larger than the snapshot by more than this factor.")
     min_delta_bytes: int = arg(65_536, "Only where the deltas are at least so large.")
@@ -114,7 +112,7 @@ def _spark_schema(schema: pa.Schema) -> Any:
 
 
 def _only_said(rows: Sequence[Any], out: Reporter) -> int:
-    """Nothing was done."""
+    """Says what a run would do; the exit code."""
     delta_bytes = sum(row["delta_bytes"] for row in rows)
     shown = [row.asDict() for row in rows[:SHOWN_MAX]]
     out.json({"chosen": len(rows), "deltaBytes": delta_bytes, "done": False, "cursors": shown})

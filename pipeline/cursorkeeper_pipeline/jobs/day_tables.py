@@ -33,7 +33,6 @@ class DayTables:
         return f"{self._name}_{which}"
 
     def read(self, which: str) -> DataFrame:
-        """All days."""
         return self._spark.table(self.table(which))
 
     def of_this_run(self, which: str) -> DataFrame:

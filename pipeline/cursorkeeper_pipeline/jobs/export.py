@@ -43,8 +43,6 @@ OUT = "cursorkeeper-export"
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """See the module."""
-
     id: str = arg("", "Of this run; default: made from what it is about.", metavar="ID")
     dry_run: bool = arg(False, "Read and report everything, write nothing.")
     verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
@@ -86,7 +84,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
 
 
 def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
-    """What the arguments ask for. Raises CommandError."""
+    """Raises CommandError."""
     conf = migrating.pulsar_conf(arguments.pulsar_broker_conf)
     places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, conf)
     places = Places(places.settings, places.pulsar, between)
@@ -103,7 +101,7 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
 
 
 def about(arguments: Arguments, places: Places, rules: Rules) -> dict[str, str]:
-    """What makes it this run."""
+    """What two runs must have in common to be the same one."""
     found = {"pulsarZookeeper": places.pulsar.zookeeper, "zookeeper": places.settings.zookeeper, "root": places.settings.root}
     found["targetVersion"] = arguments.target_version
     return found | {name: "true" for name, value in asdict(rules).items() if value}

@@ -47,14 +47,12 @@ JOBS: Final[dict[str, tuple[str, str]]] = {
 
 
 class Job(Protocol):
-    """A job's module."""
+    """What the module of a job has."""
 
     Arguments: type[Any]
     TABLES: tuple[str, ...]
 
-    def run(self, spark: SparkSession, source: Options, arguments: Any, out: Reporter) -> int:
-        """See the module."""
-        ...
+    def run(self, spark: SparkSession, source: Options, arguments: Any, out: Reporter) -> int: ...
 
 
 def arg(default: Any, help: str, *, metavar: str = "") -> Any:

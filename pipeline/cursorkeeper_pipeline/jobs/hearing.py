@@ -31,7 +31,6 @@ class Told(ImportListener):
         self.changed.set()
 
     def moved(self) -> None:
-        """Something goes on."""
         self.changed.set()
 
 

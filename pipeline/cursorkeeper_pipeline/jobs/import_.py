@@ -35,8 +35,6 @@ OUT = "cursorkeeper-import"
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """See the module."""
-
     id: str = arg("", "Of this run; default: made from what it is about.", metavar="ID")
     dry_run: bool = arg(False, "Read and report everything, write nothing.")
     verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
@@ -65,7 +63,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
 
 
 def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
-    """What the arguments ask for. Raises CommandError."""
+    """Raises CommandError."""
     places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, migrating.pulsar_conf(arguments.pulsar_broker_conf))
     places = Places(places.settings, places.pulsar, between)
     if arguments.verify:
@@ -78,7 +76,7 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
 
 
 def about(arguments: Arguments, places: Places) -> dict[str, str]:
-    """What makes it this run."""
+    """What two runs must have in common to be the same one."""
     found = {"pulsarZookeeper": places.pulsar.zookeeper, "zookeeper": places.settings.zookeeper, "root": places.settings.root}
     flags = {"refresh": arguments.refresh, "rollBackUnreadable": arguments.roll_back_unreadable}
     return found | {name: "true" for name, value in flags.items() if value}
@@ -100,7 +98,7 @@ def of_pulsar(
 async def of_both(
     ports: Ports, pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
 ) -> AsyncIterator[PulsarCursorRef]:
-    """Each once."""
+    """Every Pulsar cursor that either side has, each once."""
     found = set()
     async for ref in iter_cursors(pulsar.zookeeper, selection, skipped=skipped):
         found.add(ref)

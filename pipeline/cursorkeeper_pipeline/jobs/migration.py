@@ -69,7 +69,7 @@ class Run:
 
     @property
     def recorded(self) -> bool:
-        """Whether it writes."""
+        """Whether the run writes, and so leaves a record."""
         return not self.variant
 
     @property
@@ -207,7 +207,6 @@ def settled(outcomes: DataFrame, out: Reporter, table: str) -> DataFrame:
 
 
 def plan_of(spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
-    """As a DataFrame of `PLAN`."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     columns = [[cursor_key(CursorName(*ref)) for ref in refs], *map(list, zip(*refs, strict=True))]
@@ -215,7 +214,7 @@ def plan_of(spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
 
 
 def on_driver(work: Awaitable[T]) -> T:
-    """Its result."""
+    """Runs the work to its end here, on the driver."""
 
     async def whole() -> T:
         return await work

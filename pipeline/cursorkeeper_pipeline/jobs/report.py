@@ -30,8 +30,6 @@ CONF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerial
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """See `arg`'s texts."""
-
     since: str = arg("", "Growth against an earlier report: its folder.", metavar="DIR")
     pulsar_version: str = arg(DEFAULT_VERSION, "The Pulsar that is compared with: its defaults.")
     pulsar_broker_conf: Path | None = arg(None, "The broker.conf of the Pulsar that is compared with.", metavar="FILE")
@@ -69,7 +67,7 @@ class Kept:
         return self._cached[-1]
 
     def release(self) -> None:
-        """What was cached."""
+        """Frees what Spark has cached."""
         for frame in self._cached:
             frame.unpersist()
 

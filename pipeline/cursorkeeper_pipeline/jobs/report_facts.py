@@ -25,13 +25,13 @@ NAMES_MAX = 50
 
 
 def where(source: Options) -> Facts:
-    """What was read."""
+    """Where the rows came from, and which cursors were selected."""
     selected = {key: getattr(source, key) for key in ("tenant", "namespace", "topic", "subscription") if getattr(source, key)}
     return {"zookeeper": source.zookeeper, "root": source.root, "selection": selected, "made": datetime.now(UTC).isoformat("T", "seconds")}
 
 
 def pulsar(settings: PulsarSettings) -> Facts:
-    """What it is compared with."""
+    """The Pulsar that it is compared with."""
     return {
         "version": settings.version, "managedLedgerMaxUnackedRangesToPersist": settings.ranges_max,
         "managedLedgerMaxBatchDeletedIndexToPersist": settings.batches_max, "longArray": settings.long_array,

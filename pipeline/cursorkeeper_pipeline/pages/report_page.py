@@ -24,7 +24,6 @@ WORDS = (
 
 
 def page(facts: Facts) -> str:
-    """The whole page."""
     parts = [
         _head(facts), _tenants(facts["forecast"]), _worst(facts["forecast"]), _limits(facts["limits"]),
         _sizes(facts["sizes"], facts["pulsar"]),

@@ -59,8 +59,6 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompareWork:
-    """See the module."""
-
     places: Places
     jobs: int = JOBS
 
@@ -73,7 +71,7 @@ class CompareWork:
 
 @dataclass(frozen=True, slots=True)
 class Comparing:
-    """One cursor at a time."""
+    """Compares one cursor at a time."""
 
     ports: Ports
     pulsar: PulsarPorts

@@ -95,7 +95,7 @@ class ExportWork:
 
 @dataclass(frozen=True, slots=True)
 class OneExport:
-    """One cursor at a time."""
+    """Exports one cursor at a time."""
 
     exporting: Exporting
     claims: Claims

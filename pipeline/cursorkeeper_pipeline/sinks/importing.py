@@ -59,7 +59,7 @@ class ImportWork:
 
 @dataclass(frozen=True, slots=True)
 class OneImport:
-    """One cursor at a time."""
+    """Imports one cursor at a time."""
 
     importing: Importing
     claims: Claims

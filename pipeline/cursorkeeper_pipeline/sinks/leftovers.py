@@ -48,8 +48,6 @@ class Leftover(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """See the module."""
-
     pulsar: PulsarPorts
     patience: Patience = field(default_factory=Patience)
 

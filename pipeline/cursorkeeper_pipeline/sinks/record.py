@@ -31,8 +31,6 @@ ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class State(StrEnum):
-    """Of a run."""
-
     OPEN = "OPEN"
     DONE = "DONE"
     ABORTED = "ABORTED"
@@ -198,5 +196,4 @@ def _now_ms() -> int:
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """For the report."""
     return {"id": record.id, "state": str(record.state), "runs": record.runs, "createdMs": record.created_ms}

@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 
 
 async def look(zookeeper: ZooKeeper, ref: PulsarCursorRef) -> Seen:
-    """As it is now. Raises ZooKeeperError."""
+    """Raises ZooKeeperError."""
     await zookeeper.sync(ref.path)
     topic = await zookeeper.exists(ref.topic_path)
     try:
@@ -119,7 +119,6 @@ class Marked:
         return getattr(self._ledgers, name)
 
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
-        """As the port's."""
         await self._swap.begin()
         return await self._ledgers.create(spec, {**custom_metadata, **self._swap.marks})
 
@@ -142,7 +141,6 @@ class Guarded:
         return result.version
 
     async def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """As `set`."""
         if path != self._swap.ref.path:
             return await self._zookeeper.create(path, data, ephemeral=ephemeral, sequential=sequential)
         await self._multi(Create(path, data), ABSENT)

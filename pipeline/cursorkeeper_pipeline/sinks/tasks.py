@@ -39,7 +39,7 @@ class Work(Protocol):
 
     @property
     def jobs(self) -> int:
-        """Cursors at once."""
+        """How many cursors are worked on at once."""
         ...
 
     def opened(self, who: str) -> AbstractAsyncContextManager[One]:

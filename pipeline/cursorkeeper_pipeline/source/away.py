@@ -30,7 +30,7 @@ def named(name: CursorName, error: CommandError | MigrationError) -> CommandErro
 
 
 class AwayCount:
-    """Of one task, or of one plan."""
+    """How often systems were away in one task, or in one plan."""
 
     def __init__(self) -> None:
         self._in_a_row = 0

@@ -102,8 +102,6 @@ class Checked(NamedTuple):
 
 
 class Checks:
-    """See the module."""
-
     schema = schemas.CHECKS
 
     def plan(self, options: Options) -> Sequence[Part]:
@@ -299,7 +297,7 @@ class Room:
 
 
 def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    """At least one row."""
+    """`rows` holds at least one row."""
     columns = zip(*rows, strict=True)
     arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schemas.CHECKS, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schemas.CHECKS)

@@ -30,8 +30,6 @@ BATCH_ROWS: Final = 8_192
 
 
 class Footers:
-    """What both tables do."""
-
     schema: pa.Schema
     rows: Callable[[Iterable[Read]], Iterator[Row]]
 

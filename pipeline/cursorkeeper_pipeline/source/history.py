@@ -57,8 +57,6 @@ KEEP = "look closer with `cursorkeeper verify`; mode permissive makes it a row"
 
 
 class Deltas:
-    """See the module."""
-
     schema = schemas.DELTAS
 
     def plan(self, options: Options) -> Sequence[Part]:

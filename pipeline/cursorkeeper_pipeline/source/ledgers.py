@@ -42,8 +42,6 @@ class Owner(NamedTuple):
 
 
 class Ledgers:
-    """See the module."""
-
     schema = schemas.LEDGERS
 
     def plan(self, options: Options) -> Sequence[Part]:

@@ -200,7 +200,7 @@ class Options:
 
     @property
     def selection(self) -> Selection:
-        """Which cursors. Raises OptionError."""
+        """Raises OptionError."""
         given = [name for name in ("tenant", "namespace", "topic") if getattr(self, name)]
         if len(given) > 1:
             raise OptionError(f"{' and '.join(given)} are given", "give one of them")

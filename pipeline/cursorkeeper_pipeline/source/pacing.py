@@ -58,7 +58,6 @@ class Paced:
     async def read(
         self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
     ) -> AsyncIterator[ReadChunk]:
-        """As the store's."""
         await self._pace.begin()
         async for chunk in self._ledgers.read(ledger, first, last, max_bytes=max_bytes, unconfirmed=unconfirmed):
             await self._pace.pay(sum(map(len, chunk.payloads)))

@@ -75,16 +75,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class SpansPart(Part):
-    """What one task reads."""
-
     spans: tuple[Span, ...]
     besides: frozenset[str] | None = None
     """Of one part of a plan: the namespaces' znodes that the spans of all parts are of; it reads all others, too."""
 
 
 class PulsarCursors:
-    """See the module."""
-
     schema = schemas.PULSAR_CURSORS
 
     def plan(self, options: Options) -> Sequence[Part]:
@@ -138,7 +134,7 @@ async def spans_of(paths: AsyncIterator[str]) -> tuple[list[Span], list[int]]:
 
 
 def _cut(found: dict[str, list[str]], spans: list[Span], counts: list[int]) -> None:
-    """One namespace's topics as spans. Empties `found`."""
+    """One namespace's topics as spans; `found` is empty then."""
     for domain, topics in found.items():
         topics.sort()
         borders = ["", *topics[SPAN_TOPICS::SPAN_TOPICS], ""]
@@ -264,7 +260,7 @@ def backlog(layout: Sequence[LayoutItem], mark_delete: Position) -> int:
 
 
 def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    """At least one row."""
+    """`rows` holds at least one row."""
     columns = zip(*rows, strict=True)
     arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schemas.PULSAR_CURSORS, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schemas.PULSAR_CURSORS)

@@ -58,7 +58,6 @@ class CursorKeeperReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802 - a property, see `Pushing`
-        """As Spark calls it."""
         return Pushing(self)
 
     def push(self, filters: list[Filter]) -> None:

@@ -62,7 +62,7 @@ class Batch(list[Found]):
 
 
 class Answer(NamedTuple):
-    """The same, not decoded."""
+    """Footers as ZooKeeper gave them, not decoded."""
 
     nodes: list[tuple[CursorName, Node]]
     read_at_us: int
@@ -108,7 +108,6 @@ def now_us() -> int:
 
 
 def decoded(name: CursorName, node: Node) -> Found:
-    """What the znode holds."""
     try:
         return Found(name, codec.decode(node.data, name, node.version), node.stat)
     except DamageError as e:

@@ -38,12 +38,10 @@ LEADING_MAX: Final = 64
 
 
 class Unsplittable(Exception):
-    """Nothing to cut at."""
+    """A cursor whose state has no place to cut it at."""
 
 
 class Splitter:
-    """For one task."""
-
     def __init__(self, ledgers: LedgerStore, patience: Patience) -> None:
         self._ledgers, self._patience = ledgers, patience
 
@@ -102,7 +100,7 @@ class Start(NamedTuple):
 
 
 def bases_of(footer: Footer) -> Sequence[object]:
-    """The newest first."""
+    """The footer's bases, the newest first."""
     return [footer.base] if footer.previous is None else [footer.base, footer.previous.base]
 
 

@@ -13,11 +13,10 @@ from cursorkeeper.core.footer import Footer, InlineBase, PulsarBase, SnapshotBas
 from cursorkeeper.core.snapshot_plan import inline_bytes_max
 
 PARTIAL_BYTES: Final = 256
-"""Of a partly acked batch in memory."""
+"""Memory of one partly acked batch."""
 
 
 def base_bytes(footer: Footer) -> int:
-    """What is stored below the deltas."""
     base = footer.base
     if isinstance(base, SnapshotBase):
         return base.length

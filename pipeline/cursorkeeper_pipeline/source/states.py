@@ -57,7 +57,7 @@ class Rows(Protocol):
         ...
 
     def rest(self) -> Iterator[Sequence[Column]]:
-        """What can be said only now."""
+        """The rows that can be said only when all is read."""
         ...
 
 
@@ -115,15 +115,11 @@ class _StatsRow:
 
 
 class Columns(NamedTuple):
-    """Some rows of one cursor."""
-
     name: CursorName
     columns: Sequence[Column]
 
 
 class _States:
-    """What the three tables have in common."""
-
     schema: pa.Schema
     rows: Callable[[CursorName], Rows]
 
@@ -208,7 +204,5 @@ class HoleStats(_States):
 
 
 class BatchPartials(_States):
-    """Partly acked batches."""
-
     schema = schemas.BATCH_PARTIALS
     rows = _PartialRows

@@ -70,7 +70,7 @@ class Systems:
             self._runner.__exit__(kind, error, trace)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result."""
+        """Runs the work to its end and returns its result."""
         results: list[T] = []
 
         async def working() -> None:

@@ -53,5 +53,5 @@ def columns_of(table: str, wanted: StructType) -> tuple[str, ...]:
 
 
 def schema_of(given: Mapping[str, str]) -> StructType:
-    """As Spark wants it. Raises OptionError."""
+    """Raises OptionError."""
     return from_arrow_schema(schemas.TABLES[Options.parse(given).table])

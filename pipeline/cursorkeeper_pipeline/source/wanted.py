@@ -37,7 +37,6 @@ class Wanted:
 
     @property
     def is_everything(self) -> bool:
-        """Nothing is asked."""
         return not self.values
 
     @property
@@ -47,7 +46,6 @@ class Wanted:
         return None if keys is None else frozenset(bucket_of(key) for key in keys if -(1 << 63) <= key < 1 << 63)
 
     def also(self, other: Wanted) -> Wanted:
-        """What both of them want."""
         joined = dict(self.values)
         for column, allowed in other.values:
             joined[column] = joined.get(column, allowed) & allowed

@@ -29,7 +29,7 @@ from cursorkeeper_pipeline.transforms.shape import number, readable, shaped
 
 
 class Bounds(NamedTuple):
-    """Entries that are lost."""
+    """How many acked entries are lost, at least, about and at most."""
 
     least: Column
     middle: Column

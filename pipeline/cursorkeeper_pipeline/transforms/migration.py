@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _L, _S, _B, _D = pa.int64(), pa.string(), pa.bool_(), pa.float64()
 PLAN: Final = pa.schema([pa.field(name, kind, nullable=False) for name, kind in (("cursor_key", _L), ("topic", _S), ("subscription", _S))])
-"""Which cursors."""
+"""The cursors that a run is about."""
 OUTCOMES: Final = pa.schema(
     [
         pa.field("cursor_key", _L, nullable=False), pa.field("cursor", _S, nullable=False), pa.field("status", _S, nullable=False),

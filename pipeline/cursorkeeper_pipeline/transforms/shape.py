@@ -22,7 +22,6 @@ def readable(cursors: DataFrame) -> DataFrame:
 
 
 def number(value: int) -> Column:
-    """A bigint."""
     return F.lit(value).cast("bigint")
 
 

@@ -43,8 +43,6 @@ class Acks:
 
 
 class AcksReader:
-    """See the module."""
-
     def __init__(self, data: bytes, range_number: int) -> None:
         self._data = data
         self.newer: list[str] = []

@@ -115,8 +115,6 @@ def newest_state(last_entry: int, *, compression: Compression | None, max_entry_
 
 
 class _Reader:
-    """What both ways of reading share."""
-
     def __init__(self, compression: Compression | None, limit_bytes: int) -> None:
         self.compression, self.limit_bytes = compression, limit_bytes
         self.skipped: list[Skipped] = []
@@ -172,7 +170,7 @@ class _Reader:
         return entries
 
     def nothing(self, last_entry: int) -> PulsarFormatError:
-        """There is no state."""
+        """The error of a ledger that holds no whole state."""
         if not self.skipped:
             return PulsarFormatError("the cursor ledger is empty")
         newest = self.skipped[0]

@@ -93,7 +93,7 @@ def _encode_group(number: int, group: list[tuple[int, Numbers]]) -> Iterator[byt
 
 
 def element_bytes(number: int, ledger: int, acked: BitMap) -> int:
-    """What `encode_element` takes."""
+    """The bytes that `encode_element` writes."""
     content = 1 + varint_bytes(ledger) + sum(words.size + int(varints.sizes_of(words).sum()) for words in containers.windows(acked))
     return varint_bytes(number << 3) + varint_bytes(content) + content
 
@@ -266,7 +266,6 @@ class _Values:
             pos += int(ends[-1]) + 1
 
     def add(self, word: int) -> None:
-        """One word."""
         self._singles.append(word)
 
     def _put(self, words: Numbers) -> None:
@@ -274,10 +273,9 @@ class _Values:
         self._singles = []
 
     def words(self) -> Numbers:
-        """All of them."""
         return np.concatenate([*self._parts, np.array(self._singles, np.uint64)])
 
 
 def encoded_bytes(number: int, acked: Mapping[int, BitMap]) -> int:
-    """Of all ledgers."""
+    """The bytes of the elements of all ledgers."""
     return sum(element_bytes(number, ledger, entries) for ledger, entries in acked.items() if entries)

@@ -22,8 +22,6 @@ class CutOffError(PulsarFormatError):
 
 
 class Kind(IntEnum):
-    """Wire types."""
-
     VARINT = 0
     FIXED64 = 1
     LEN = 2
@@ -125,11 +123,11 @@ class Once:
         self._values[name] = signed(field.value)
 
     def get(self, name: str) -> int | None:
-        """An optional one."""
+        """None where the field is not there."""
         return self._values.get(name)
 
     def required(self, name: str) -> int:
-        """One that must be there."""
+        """Raises PulsarFormatError where the field is not there."""
         value = self._values.get(name)
         if value is None:
             raise PulsarFormatError(f"{self._message}.{name} is missing")
