@@ -84,7 +84,8 @@ async def _flush(daemon: Daemon) -> list[Row]:
         entries = (number * 2_000 + rng.choice(2_000, ACKS, replace=False)).astype(np.uint32)
         before = runner.machine.counters.flushed_bytes
         began = time.perf_counter()
-        runner.dispatch(ev.Acks(attach, AckBatch(number, 1, ledgers=(LedgerColumns(7, entries),), size_bytes=4 * ACKS, acks=ACKS)))
+        columns = LedgerColumns(7, bitmaps.from_unsorted(entries))
+        runner.dispatch(ev.Acks(attach, AckBatch(number, 1, ledgers=(columns,), size_bytes=4 * ACKS, acks=ACKS)))
         await ear.until(number)
         flushes.append(time.perf_counter() - began)
         size = runner.machine.counters.flushed_bytes - before

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from cursorkeeper.core.bitmaps import U32
@@ -11,16 +12,17 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import Partial
 from pyroaring import BitMap
 
-NO_ENTRIES: U32 = np.empty(0, dtype=np.uint32)
+NO_ENTRIES = BitMap()
+NO_RANGES: U32 = np.empty(0, dtype=np.uint32)
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerColumns:
-    """Acks of one data ledger. `ranges` is flat: first, last (inclusive), first, last, ..."""
+class LedgerColumns(NamedTuple):
+    """Acks of one data ledger: never changed. `entries` were sent one by one, `bitmap` as a set. `ranges` is flat: first, last
+    (inclusive), first, last, ..."""
 
     ledger: int
-    entries: U32 = field(default_factory=lambda: NO_ENTRIES)
-    ranges: U32 = field(default_factory=lambda: NO_ENTRIES)
+    entries: BitMap = NO_ENTRIES
+    ranges: U32 = NO_RANGES
     partials: tuple[tuple[int, Partial], ...] = ()
     bitmap: BitMap | None = None
 
@@ -47,13 +49,13 @@ def count_acks(ledgers: tuple[LedgerColumns, ...], mark_delete: Position | None 
     """How many acks a batch names (a cumulative one counts as one)."""
     total = 0 if mark_delete is None else 1
     for columns in ledgers:
-        total += columns.entries.size + len(columns.partials)
+        total += len(columns.entries) + len(columns.partials)
         if columns.ranges.size:
             wide = columns.ranges.astype(np.int64)
             total += int((wide[1::2] - wide[0::2] + 1).sum())
         if columns.bitmap is not None:
             total += len(columns.bitmap)
-    return int(total)
+    return total
 
 
 def without_partials(batch: AckBatch) -> tuple[AckBatch, int]:
@@ -61,5 +63,5 @@ def without_partials(batch: AckBatch) -> tuple[AckBatch, int]:
     ignored = sum(len(columns.partials) for columns in batch.ledgers)
     if not ignored:
         return batch, 0
-    kept = tuple(replace(columns, partials=()) for columns in batch.ledgers)
+    kept = tuple(columns._replace(partials=()) for columns in batch.ledgers)
     return replace(batch, ledgers=kept, acks=batch.acks - ignored), ignored

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,8 @@ _DENSE_MIN = 16_384
 _DENSE_SPREAD = 4
 
 
-def from_columns(columns: Sequence[U32]) -> BitMap:
-    """The set of all values of some u32 columns, in any order, with any repeats."""
-    if not columns:
-        return BitMap()
-    values = columns[0] if len(columns) == 1 else np.concatenate(columns)
-    return from_unsorted(values)
-
-
 def from_unsorted(values: U32) -> BitMap:
-    """The set of the values of one u32 column."""
+    """The set of the values of one u32 column, in any order, with any repeats."""
     if values.size == 0:
         return BitMap()
     if values.size >= _DENSE_MIN:

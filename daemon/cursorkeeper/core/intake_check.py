@@ -16,20 +16,16 @@ from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.layout import Layout, LayoutContradiction
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
-from cursorkeeper.core.state import AckState
+from cursorkeeper.core.state import AckState, LedgerAcks
 from cursorkeeper.core.values import LayoutItem, LayoutState, Partial, PartialKey
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-def _bytes_more(columns: LedgerColumns, high_water: int, before: int, state: AckState, queued: Queued) -> int:
-    """What the acks of one ledger may add to the memory of the state: all between them as un-acked, and each of them apart."""
-    ledger = columns.ledger
-    if ledger < state.mark_delete.ledger or state.layout.is_trimmed(ledger):
-        return 0
-    acks = state.ledgers.get(ledger)
-    known = max(acks.high_water if acks else 0, queued.high_water.get(ledger, 0), before)
-    apart = ACK_BYTES * (columns.entries.size + columns.ranges.size // 2) + PARTIAL_BYTES * len(columns.partials)
+def _bytes_more(columns: LedgerColumns, high_water: int, known: int, acks: LedgerAcks | None) -> int:
+    """What the acks of one ledger may add to the memory of the state: all between them as un-acked, and each of them apart. `known`: the
+    high water before them, `acks`: what the state has of the ledger."""
+    apart = ACK_BYTES * (len(columns.entries) + columns.ranges.size // 2) + PARTIAL_BYTES * len(columns.partials)
     if columns.bitmap is not None:
         apart += columns.bitmap.__sizeof__()
     if acks is not None:  # a container that is full of mixed entries does not grow any more
@@ -83,19 +79,22 @@ class IntakeCheck:
             highest = self._highest(columns)
             if highest < 0:
                 continue
-            self._ledger_and_entry(columns.ledger, highest, state, queued)
-            before = heights.get(columns.ledger, 0)
-            heights[columns.ledger] = max(highest + 1, before)
-            more += _bytes_more(columns, highest + 1, before, state, queued)
+            ledger = columns.ledger
+            acks = state.ledgers.get(ledger)
+            known = max(acks.high_water if acks is not None else 0, queued.high_water.get(ledger, 0))
+            counts = self._ledger_and_entry(ledger, highest, known, state)
+            known = max(known, heights.get(ledger, 0))
+            heights[ledger] = max(known, highest + 1)
+            if counts:
+                more += _bytes_more(columns, highest + 1, known, acks)
             for entry, partial in columns.partials:
-                self._partial(PartialKey(columns.ledger, entry), partial, state, queued, batches)
+                self._partial(PartialKey(ledger, entry), partial, state, queued, batches)
         if batch.properties is not None:
             self.mark_delete_properties(batch.properties)
         self._memory(more, state, queued)
         queued.bytes += more
         queued.parts += batch.parts
-        for ledger, height in heights.items():
-            queued.high_water[ledger] = max(height, queued.high_water.get(ledger, 0))
+        queued.high_water.update(heights)
         queued.batches.update(batches)
 
     def _memory(self, more: int, state: AckState, queued: Queued) -> None:
@@ -109,9 +108,7 @@ class IntakeCheck:
             )
 
     def _highest(self, columns: LedgerColumns) -> int:
-        highest = -1
-        if columns.entries.size:
-            highest = int(columns.entries.max())
+        highest = columns.entries.max() if columns.entries else -1
         if columns.ranges.size:
             if columns.ranges.size % 2:
                 raise self._refuse(Refusal.BAD_MESSAGE, "ranges holds an odd number of values", "send first, last pairs")
@@ -128,16 +125,17 @@ class IntakeCheck:
                 raise self._refuse(Refusal.POSITION_OUT_OF_RANGE, f"entry id {lowest} is out of range", "send entry ids of 0 to 2^32-1")
         return highest
 
-    def _ledger_and_entry(self, ledger: int, highest: int, state: AckState, queued: Queued) -> None:
+    def _ledger_and_entry(self, ledger: int, highest: int, known: int, state: AckState) -> bool:
+        """Whether they say anything that is not known. Raises RefusedError."""
         if not 0 <= ledger <= LEDGER_ID_MAX:
             raise self._refuse(Refusal.POSITION_OUT_OF_RANGE, f"ledger id {ledger} is out of range", "send ids of 0 to 2^63-1")
         if highest > ENTRY_ID_MAX:
             raise self._refuse(Refusal.POSITION_OUT_OF_RANGE, f"entry id {highest} is out of range", "send entry ids below 2^32")
         if ledger < state.mark_delete.ledger:
-            return  # a duplicate
+            return False  # duplicates
         item = self._known(ledger, state)
         if item is not None and item.state is LayoutState.TRIMMED:
-            return
+            return False
         if item is not None and item.state is LayoutState.CLOSED:
             if highest >= item.entries:
                 raise self._refuse(
@@ -145,15 +143,14 @@ class IntakeCheck:
                     f"entry {ledger}:{highest} does not exist: the ledger was closed with {item.entries} entries",
                     "check the ack, or the layout that was sent",
                 )
-            return
-        acks = state.ledgers.get(ledger)
-        known = max(acks.high_water if acks else 0, queued.high_water.get(ledger, 0))
+            return True
         if highest > known + self._limits.open_ledger_span_max:
             raise self._refuse(
                 Refusal.POSITION_OUT_OF_RANGE,
                 f"entry {ledger}:{highest} is more than {self._limits.open_ledger_span_max} above the highest known entry {known - 1}",
                 "check the entry id, or raise open_ledger_span_max",
             )
+        return True
 
     def _known(self, ledger: int, state: AckState) -> LayoutItem | None:
         item = state.layout.get(ledger)

@@ -241,7 +241,7 @@ class AckState:
         new = _entries_of(parts)
         completed = self._apply_partials(ledger, parts, partials)
         if completed:
-            new |= completed
+            new.update(completed)
         if ledger == self.mark_delete.ledger and self.mark_delete.entry >= 0:
             new.remove_range(0, self.mark_delete.entry + 1)
         if not new:
@@ -255,8 +255,9 @@ class AckState:
         for entry in self._drop_partials(ledger, fresh):
             partials.pop(PartialKey(ledger, entry), None)
 
-    def _apply_partials(self, ledger: int, parts: list[LedgerColumns], changed: dict[PartialKey, Partial]) -> BitMap:
-        completed = BitMap()
+    def _apply_partials(self, ledger: int, parts: list[LedgerColumns], changed: dict[PartialKey, Partial]) -> set[int]:
+        """Returns the entries of which nothing is missing any more."""
+        completed: set[int] = set()
         for part in parts:
             for entry, partial in part.partials:
                 if self.is_acked(ledger, entry) or entry in completed:
@@ -470,7 +471,9 @@ class AckState:
 
 
 def _entries_of(parts: list[LedgerColumns]) -> BitMap:
-    entries = bitmaps.from_columns([p.entries for p in parts if p.entries.size])
+    entries = parts[0].entries.copy()
+    for part in parts[1:]:
+        entries |= part.entries
     ranges = [p.ranges for p in parts if p.ranges.size]
     if ranges:
         pairs = np.concatenate(ranges).astype(np.int64)

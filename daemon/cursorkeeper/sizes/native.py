@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cursorkeeper.core import bitmaps
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.checksums import combined
@@ -41,7 +42,7 @@ def snapshot_records(state: AckState) -> tuple[int, int]:
 
 def flush(state: AckState, columns: Mapping[int, U32]) -> list[bytes]:
     """The records of one flush of these acks, which the state takes in. No dense form of the state is ever made."""
-    batch = AckBatch(1, 1, ledgers=tuple(LedgerColumns(ledger, entries) for ledger, entries in columns.items()))
+    batch = AckBatch(1, 1, ledgers=tuple(LedgerColumns(ledger, bitmaps.from_unsorted(entries)) for ledger, entries in columns.items()))
     return encode_delta(state.apply([batch]))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from cursorkeeper.core import bitmaps, containers
-from cursorkeeper.core.batch import NO_ENTRIES, AckBatch, LedgerColumns, count_acks
+from cursorkeeper.core.batch import NO_ENTRIES, NO_RANGES, AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, BATCH_SIZE_MAX
@@ -24,7 +24,8 @@ _STATES_OUT = {state: number for number, state in _STATES.items()}
 _WORD = 64
 RANGES_PER_PARTIAL, WORDS_PER_PARTIAL = 64, 128
 """So many ranges or words in one partly acked batch count as one more batch."""
-_SHORT = 32
+_SHORT = 128
+"""Up to so many numbers become a set faster from a list than from an array."""
 
 
 def generation_of(message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb.ResetCursor, cursor: str) -> int:
@@ -34,20 +35,22 @@ def generation_of(message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb
     return message.generation
 
 
-def check_parts(message: pb.AckBatch, cursor: str) -> None:
-    """Before anything of it is looked at: a message must not cost more than Hello said. Raises RefusedError."""
+def checked_parts(message: pb.AckBatch, cursor: str) -> list[pb.LedgerAcks]:
+    """Its data ledgers, before anything of them is looked at: a message must not cost more than Hello said. Raises RefusedError."""
     ledgers = len(message.ledgers)
     if ledgers > ACK_LEDGERS_MAX:
         raise _too_many(cursor, ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
-    partials = sum(len(part.partial) for part in message.ledgers)
+    parts = list(message.ledgers)
+    partials = sum([len(part.partial) for part in parts])
     if partials:
         partials += sum(
             len(partial.acked) // RANGES_PER_PARTIAL + len(partial.ack_set) // WORDS_PER_PARTIAL
-            for part in message.ledgers
+            for part in parts
             for partial in part.partial[: ACK_PARTIALS_MAX + 1]
         )
     if partials > ACK_PARTIALS_MAX:
         raise _too_many(cursor, partials, "partly acked batches", ACK_PARTIALS_MAX, "ack_partials_max")
+    return parts
 
 
 def _too_many(cursor: str, count: int, what: str, limit: int, name: str) -> RefusedError:
@@ -57,9 +60,9 @@ def _too_many(cursor: str, count: int, what: str, limit: int, name: str) -> Refu
 
 def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
     """Raises RefusedError."""
-    check_parts(message, cursor)
+    parts = checked_parts(message, cursor)
     generation = generation_of(message, cursor)
-    ledgers = tuple(_columns(part, cursor) for part in message.ledgers)
+    ledgers = tuple([_columns(part, cursor) for part in parts])
     mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
     properties = dict(message.properties.values) if message.HasField("properties") else None
     return AckBatch(
@@ -74,17 +77,23 @@ def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
 
 
 def _columns(part: pb.LedgerAcks, cursor: str) -> LedgerColumns:
-    ledger = part.ledger_id
-    partials = tuple([(p.entry, _partial(p, cursor, ledger)) for p in part.partial])
-    return LedgerColumns(ledger, _u32(part.entries), _u32(part.ranges), partials, _bitmap(part.roaring, cursor) if part.roaring else None)
+    ledger, sent = part.ledger_id, part.partial
+    partials = tuple([(p.entry, _partial(p, cursor, ledger)) for p in sent]) if sent else ()
+    return LedgerColumns(ledger, _set(part.entries), _u32(part.ranges), partials, _bitmap(part.roaring, cursor) if part.roaring else None)
+
+
+def _set(field: Any) -> BitMap:
+    """A packed field whose order and repeats mean nothing."""
+    if len(field) <= _SHORT:
+        return BitMap(field[:]) if field else NO_ENTRIES
+    return bitmaps.from_unsorted(np.asarray(field, dtype=np.uint32))
 
 
 def _u32(field: Any) -> U32:
-    """A packed field; a short one through a list, which costs half."""
-    count = len(field)
-    if not count:
-        return NO_ENTRIES
-    return np.array(field[:], np.uint32) if count <= _SHORT else np.asarray(field, dtype=np.uint32)
+    """A packed field."""
+    if len(field) <= _SHORT:
+        return np.array(field[:], np.uint32) if field else NO_RANGES
+    return np.asarray(field, dtype=np.uint32)
 
 
 def _bitmap(data: bytes, cursor: str) -> BitMap:

@@ -45,7 +45,7 @@ class Acked:
                 (e, Partial(BATCH_SIZE if sized else 0, BitMap(missing))) for owner, e, missing, sized in self.partials if owner == ledger
             )
             if entries or ranges or partials:
-                columns.append(LedgerColumns(ledger, np.array(entries, np.uint32), np.array(ranges, np.uint32), partials))
+                columns.append(LedgerColumns(ledger, BitMap(entries), np.array(ranges, np.uint32), partials))
         return AckBatch(1, 1, self.mark_delete, tuple(columns))
 
 

@@ -25,7 +25,7 @@ SNAPSHOTS = Limits(snapshot_bytes_min=2_000, snapshot_interval_min_s=0.0)
 
 def send(owner: Owner, batch: Batch) -> None:
     owner.seq += 1
-    columns = tuple(LedgerColumns(ledger, entries) for ledger, entries in batch.columns.items())
+    columns = tuple(LedgerColumns(ledger, BitMap(entries)) for ledger, entries in batch.columns.items())
     mark_delete = Position(*batch.mark_delete) if batch.mark_delete else None
     owner.step(ev.Acks(owner.attach, AckBatch(owner.seq, 1, mark_delete, columns, batch.properties, 100, batch.acks)))
     assert owner.refused_handle is None, owner.refused_handle

@@ -35,7 +35,7 @@ def test_r09_no_number_of_ranges_is_a_limit() -> None:
     owner = bench.opened("A")
     odd = np.arange(1, 2 * RANGES_PER_LEDGER, 2, dtype=np.uint32)
     for ledger in LEDGERS:
-        owner.send(LedgerColumns(ledger, odd))
+        owner.send(LedgerColumns(ledger, BitMap(odd)))
     halves = tuple((2 * n, Partial(4, BitMap([1, n % 2 * 2]))) for n in range(PARTIALS))
     owner.seq += 1
     owner.step(ev.Acks(1, AckBatch(owner.seq, 1, None, (LedgerColumns(10, partials=halves),), None, 100, PARTIALS)))
@@ -93,7 +93,7 @@ async def test_r12_the_metadata_store_is_only_a_backstop_for_small_states() -> N
     assert isinstance(footer(world).base, InlineBase), "small enough: confirmed from the footer"
     assert made.machine.counters.inline_backstops == 1
 
-    seq = made.ack(LedgerColumns(10, np.random.default_rng(12).choice(200_000, 5_000, replace=False).astype(np.uint32)))
+    seq = made.ack(LedgerColumns(10, BitMap(np.random.default_rng(12).choice(200_000, 5_000, replace=False).astype(np.uint32))))
     await asyncio.sleep(30)
     assert made.told.durable < seq and made.machine.state is State.NOT_PERSISTABLE, "too large: nothing is cut to fit"
     assert made.machine.counters.inline_backstops == 1

@@ -22,6 +22,7 @@ from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
+from pyroaring import BitMap
 
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
@@ -131,7 +132,7 @@ def holes_in(ledgers: range) -> Owner:
     owner = started(snapshot_bytes_min=1 << 40)
     for ledger in ledgers:
         even = 2 * np.flatnonzero(np.random.default_rng(ledger).random(2_500) < 0.3).astype(np.uint32)
-        owner.send(LedgerColumns(ledger, even))
+        owner.send(LedgerColumns(ledger, BitMap(even)))
     owner.go()
     return owner
 
@@ -174,7 +175,7 @@ def test_r19_snapshots_cost_no_more_than_the_deltas_between_them() -> None:
     owner = started(snapshot_bytes_min=4_000, snapshot_interval_min_s=0)
     flushes = 400
     for _ in range(flushes):
-        owner.send(LedgerColumns(DATA, np.unique(rng.integers(0, 2_000_000, 300)).astype(np.uint32)))
+        owner.send(LedgerColumns(DATA, BitMap(rng.integers(0, 2_000_000, 300).astype(np.uint32))))
         owner.go()
     delta_bytes = sum(len(record.encode(r)) for r in bodies(owner, Delta))
     snapshots = [r.body.length for r in bodies(owner, SnapshotEnd) if isinstance(r.body, SnapshotEnd)]
@@ -238,7 +239,7 @@ def test_r20_a_flush_that_is_too_large_for_an_entry_becomes_several() -> None:
     """A random half of 1.5 M entries at once, with entries of 64 KiB; every part is durable before the one confirmation."""
     owner = Bench(Limits(max_entry_bytes=64 * KIB)).opened("A")
     half = acked_in("random half", 1_500_000, 20).astype(np.uint32)
-    seq = owner.send(LedgerColumns(DATA, half))
+    seq = owner.send(LedgerColumns(DATA, BitMap(half)))
     owner.go()
     assert owner.durable == seq
     parts = bodies(owner, Delta)

@@ -365,7 +365,7 @@ class Source:
             if rng.random() < 0.2:
                 columns.append(LedgerColumns(data.ledger, bitmap=BitMap(entries)))
             else:
-                columns.append(LedgerColumns(data.ledger, np.array(entries, dtype=np.uint32)))
+                columns.append(LedgerColumns(data.ledger, BitMap(entries)))
         if columns:
             handle.send_acks(atoms, tuple(columns), properties=self._some_number())
 
@@ -498,7 +498,7 @@ class Source:
                 have, size = entries[ledger, entry], data.batches.get(entry, 1)
                 atoms += [(ledger, entry, i) for i in sorted(have)]
                 if len(have) == size:
-                    columns.append(LedgerColumns(ledger, np.array([entry], dtype=np.uint32)))
+                    columns.append(LedgerColumns(ledger, BitMap([entry])))
                 else:
                     columns.append(LedgerColumns(ledger, partials=((entry, Partial(size, BitMap(set(range(size)) - have))),)))
             handle.send_acks(atoms, tuple(columns))

@@ -198,7 +198,7 @@ class Source:
 
 
 def acks(ledger: int, *entries: int) -> LedgerColumns:
-    return LedgerColumns(ledger, np.array(entries, dtype=np.uint32))
+    return LedgerColumns(ledger, BitMap(entries))
 
 
 def ranges(ledger: int, *pairs: tuple[int, int]) -> LedgerColumns:
