@@ -95,6 +95,33 @@ class Lane:
         self._let_in()
 
 
+class Turn:
+    """A place that is given back while the work rests: who waits before it tries again keeps nobody else waiting."""
+
+    def __init__(self, lane: Lane, place: int) -> None:
+        self._lane = lane
+        self._place: int | None = place
+
+    def end(self) -> None:
+        """The work is done."""
+        if self._place is not None:
+            self._lane.leave(self._place)
+            self._place = None
+
+    async def again(self, age: Age) -> None:
+        """Another turn, after `end`. It comes with those of this age."""
+        turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def begin(place: int) -> bool:
+            if turn.cancelled():
+                return False
+            turn.set_result(place)
+            return True
+
+        self._lane.enter(age, begin)
+        self._place = await turn
+
+
 class Pace:
     """So many a second, the oldest first."""
 

@@ -7,7 +7,7 @@ what may succeed later without end and says what it waits for; "not enough booki
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -77,7 +77,7 @@ class Distrusted(bytes):
 
 
 class ChainReader:
-    """Reads for one cursor. `on_waiting` is told what a retry waits for ("" when it goes on)."""
+    """Reads for one cursor. `on_waiting` is told what a retry waits for ("" when it goes on); `rest` waits so many seconds for it."""
 
     def __init__(
         self,
@@ -89,8 +89,9 @@ class ChainReader:
         unconfirmed: bool = False,
         window: StateWindow = WHOLE,
         budget: StateBudget = budgets.DEFAULT,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._budget = budget
+        self._budget, self._rest = budget, rest
         self._name, self._ledgers, self._on_waiting, self._on_bytes = name, ledgers, on_waiting, on_bytes
         self._unconfirmed = unconfirmed
         """Read ledgers of whole states beyond what is confirmed: for those who look and do not own."""
@@ -212,7 +213,7 @@ class ChainReader:
                 raise LedgerMissing(ledger) from e
             except bk.GatewayError as e:
                 self._on_waiting(f"BookKeeper: metadata of ledger {ledger}: {e}")
-                await asyncio.sleep(delay)
+                await self._rest(delay)
                 delay = min(RETRY_MAX_S, delay * 2)
 
     # ---- one ledger of records
@@ -365,7 +366,7 @@ class ChainReader:
             except bk.GatewayError as e:
                 if e.reason not in DAMAGE_REASONS:
                     self._on_waiting(f"BookKeeper: reading ledger {ledger}: {e}")
-                    await asyncio.sleep(delay)
+                    await self._rest(delay)
                     delay = min(RETRY_MAX_S, delay * 2)
                 elif at < last and not alone:
                     alone = True

@@ -22,7 +22,7 @@ from cursorkeeper.core.values import Delta, OpenRecord, RawEntry, Segment, Snaps
 from cursorkeeper.format import record
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import ledgers as ledger_calls
-from cursorkeeper.runtime.admission import Age, Lane, Pace
+from cursorkeeper.runtime.admission import Age, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy
@@ -37,6 +37,8 @@ P = ParamSpec("P")
 
 HEARD = (ev.FooterRead, ev.FooterUnreadable, ev.FooterWritten, ev.FooterBadVersion, ev.FooterGone, ev.FooterChecked, ev.FooterCheckFailed)
 """Events that only ZooKeeper itself can have caused."""
+FAILED = (ev.FooterReadFailed, ev.FooterWriteUnknown, ev.LedgerEndFailed, ev.LedgerCreateFailed)
+"""It will be asked again."""
 KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open", RawEntry: "state"}
 
 
@@ -144,6 +146,10 @@ class Services:
         return self.ledgers
 
 
+class Unwanted(Exception):
+    """The cursor has ended while something was tried again for it."""
+
+
 class CursorRunner:
     """See the module. `changed(runner)` is called after every step: the hub sets its timer or lets it tick. `number`: in the order in which
     a daemon began with its cursors."""
@@ -156,6 +162,8 @@ class CursorRunner:
         self.request = ev.Open()
         self.detached_at: float | None = services.clock()
         self._since_s = services.clock()
+        self._is_retrying = False
+        """What it asked for has failed: it has had its turn."""
         self._recovering_since: float | None = asyncio.get_running_loop().time()
         self.shrunk_ledger = False
         self.waiting_for = ""
@@ -209,7 +217,7 @@ class CursorRunner:
             return
         if self._recovering_since is not None and self.machine.state in LIVE:
             self._services.telemetry.recovered(asyncio.get_running_loop().time() - self._recovering_since)
-            self._recovering_since = None
+            self._recovering_since, self._is_retrying = None, False
         self._changed(self)
 
     def _perform(self, effect: fx.Effect) -> None:
@@ -221,21 +229,19 @@ class CursorRunner:
                 if listener is not None:
                     listener.on_confirm(effect)
             case fx.WriteFooter():
-                write = self._services.footers.write
-                self._admit(self._lanes.footers, effect.token, write, self.name, effect.token, effect.footer, effect.expected_version)
+                self._admit(self._lanes.footers, effect.token, lambda _turn: self._write(effect))
             case fx.ReadFooter():
-                read = self._services.footers.read
-                self._admit(self._lanes.footers, effect.token, read, self.name, effect.token, sync=effect.sync, watch=self._footer_changed)
+                self._admit(self._lanes.footers, effect.token, lambda _turn: self._read(effect))
             case fx.CheckFooter():
                 self._spawn(self._services.footers.check, self.name, effect.token, effect.version)
             case fx.CreateLedger():
-                self._admit(self._lanes.ledgers, effect.token, self._create, effect)
+                self._admit(self._lanes.ledgers, effect.token, lambda _turn: self._create(effect))
             case fx.FenceLedger():
-                self._admit(self._lanes.ledgers, effect.token, self._end, effect.token, effect.ledger, fence=True)
+                self._admit(self._lanes.ledgers, effect.token, lambda _turn: self._end(effect.token, effect.ledger, fence=True))
             case fx.CloseLedger():
-                self._admit(self._lanes.ledgers, effect.token, self._end, effect.token, effect.ledger, fence=False)
+                self._admit(self._lanes.ledgers, effect.token, lambda _turn: self._end(effect.token, effect.ledger, fence=False))
             case fx.ReadChain():
-                self._admit(self._lanes.openings, effect.token, self._read_chain, effect)
+                self._admit(self._lanes.openings, effect.token, lambda turn: self._read_chain(effect, turn))
             case fx.DeleteLedgers():
                 for ledger in effect.ledgers:
                     self._delete_in_turn(ledger)
@@ -348,12 +354,14 @@ class CursorRunner:
 
     @property
     def _age(self) -> Age:
-        """In a queue. What an opening asks next is as old as the opening: the first ones get through before others begin."""
+        """In a queue. What an opening asks next is as old as the opening: the first ones get through before others begin. What has
+        failed is as old as its repetition: cursors that cannot go on must not stand in front of all others, again and again."""
         since = self._since_s if self.machine.state in OPENING else self.machine.progress.oldest_unconfirmed_s
-        return (self._services.clock() if since is None else since), self._number
+        return (self._services.clock() if since is None or self._is_retrying else since), self._number
 
-    def _admit(self, lane: Lane, token: int, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Does it when it is its turn; while it waits, the machine knows that it is not sent. An opening has its own lane."""
+    def _admit(self, lane: Lane, token: int, work: Callable[[Turn], Coroutine[Any, Any, ev.Event | None]]) -> None:
+        """Does it when it is its turn; while it waits, the machine knows that it is not sent. An opening has its own lane. None:
+        nobody wants the outcome any more."""
         if self.machine.state in OPENING:
             lane = self._lanes.openings
         waited = False
@@ -362,19 +370,21 @@ class CursorRunner:
             if self._stopped or self.is_ended:
                 return False
             self._services.clock.watch()
-            self._services.spawn(run(place))
+            self._services.spawn(run(Turn(lane, place)))
             if waited:
                 self.dispatch(ev.Sent(token))
             return True
 
-        async def run(place: int) -> None:
+        async def run(turn: Turn) -> None:
             try:
-                self._learn(await work(*args, **kwargs))
+                outcome = await work(turn)
+                if outcome is not None:
+                    self._learn(outcome)
             except Exception as e:  # a bug: without an outcome the machine would wait for ever
                 self._services.failed(self, e)
             finally:
                 self._services.clock.rest()
-                lane.leave(place)
+                turn.end()
 
         if not lane.enter(self._age, begin):
             waited = True
@@ -383,6 +393,10 @@ class CursorRunner:
     def _learn(self, outcome: ev.Event) -> None:
         if isinstance(outcome, HEARD):
             self._services.heard()
+        if isinstance(outcome, FAILED):
+            self._is_retrying = True
+        elif self.machine.state not in OPENING:
+            self._is_retrying = False
         self.dispatch(outcome)
 
     def _take_inline_turn(self, token: int) -> bool:
@@ -460,10 +474,33 @@ class CursorRunner:
             self._services.appended(place)
         self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason))
 
-    async def _read_chain(self, effect: fx.ReadChain) -> ev.Event:
+    async def _write(self, effect: fx.WriteFooter) -> ev.Event:
+        return await self._services.footers.write(self.name, effect.token, effect.footer, effect.expected_version)
+
+    async def _read(self, effect: fx.ReadFooter) -> ev.Event:
+        return await self._services.footers.read(self.name, effect.token, sync=effect.sync, watch=self._footer_changed)
+
+    async def _read_chain(self, effect: fx.ReadChain, turn: Turn) -> ev.Event | None:
         limits = self.machine.limits
         budget = StateBudget.reading(limits.state_bytes_max, limits.layout_ledgers_max)
-        found = await ChainReader(self.name, self._services.ledgers, self._wait_for, budget=budget).read(effect.token, effect.footer)
+
+        async def rest(seconds: float) -> None:
+            turn.end()
+            self._services.clock.rest()
+            try:
+                await asyncio.sleep(seconds)
+                if self.is_ended:
+                    raise Unwanted
+                self._is_retrying = True
+                await turn.again(self._age)
+            finally:
+                self._services.clock.watch()
+
+        reader = ChainReader(self.name, self._services.ledgers, self._wait_for, budget=budget, rest=rest)
+        try:
+            found = await reader.read(effect.token, effect.footer)
+        except Unwanted:
+            return None
         if isinstance(found, ev.ChainRead) and found.unfinished:
             # of a flush that was cut off: nothing of it was ever confirmed
             first, count = found.unfinished[0], len(found.unfinished)

@@ -4,16 +4,21 @@ evidence of."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.table import State
 from cursorkeeper.format import footer as footer_bytes
-from cursorkeeper.runtime.admission import STUCK_FACTOR, Lane, Pace
+from cursorkeeper.runtime.admission import STUCK_FACTOR, Lane, Pace, Turn
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.patience import PatientClock
+from cursorkeeper_clients.bookkeeper import errors as bk
+from cursorkeeper_clients.bookkeeper.port import LedgerEnd, ReadChunk
 
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import Recorder, Source, World, acks
@@ -233,6 +238,97 @@ async def test_opens_that_wait_for_their_turn_hear_that_zookeeper_answers_nobody
     assert now() - began < 8.0, "the last one that was let in was asked for four seconds before"
     assert {told.refused[0] for told in recorders if told.refused} == {"UNAVAILABLE"}
     assert not keeper.cursors
+
+
+# ---- cursors that cannot be opened
+
+
+async def _left_open(world: World, count: int) -> list[Source]:
+    """Cursors with a ledger each, and then a crash."""
+    before = await world.keeper("before")
+    made = await sources(before, count)
+    for one in made:
+        one.ack(acks(DATA, 1))
+    for one in made:
+        await one.durable()
+    before.abandon()
+    return made
+
+
+@virtual
+async def test_a_place_that_rests_is_free_and_comes_again_with_its_new_age() -> None:
+    lane, begun = Lane(1), list[int]()
+    places = list[int]()
+    lane.enter((0.0, 0), lambda place: not places.append(place))
+    turn = Turn(lane, places[0])
+    for number in (1, 2):
+        lane.enter((float(number), 0), lambda place, number=number: not begun.append(number) and not places.append(place))  # type: ignore[misc]
+    turn.end()
+    turn.end()
+    assert begun == [1], "given back once"
+    again = asyncio.ensure_future(turn.again((1.5, 0)))
+    await asyncio.sleep(0)
+    lane.leave(places[-1])
+    await again
+    assert begun == [1] and lane.at_work == 1, "it is older than the second one"
+    turn.end()
+    assert begun == [1, 2]
+
+
+@virtual
+async def test_cursors_that_cannot_be_recovered_do_not_keep_others_from_opening() -> None:
+    """The recovery of a thousand ledgers takes ten seconds each time, and fails. 256 of them at a time are tried, so each has had
+    its first try after forty seconds; a cursor that comes last has its turn then, before their second."""
+    world = World()
+    stuck = await _left_open(world, 1_000)
+    bad = set(world.bookkeeper.ledgers)
+    keeper = await world.keeper()
+    fence = keeper.ledgers.fence
+
+    async def slow(ledger: int) -> LedgerEnd:
+        if ledger not in bad:
+            return await fence(ledger)
+        await asyncio.sleep(10)
+        raise bk.GatewayRetry("LEDGER_RECOVERY", bk.Outcome.UNKNOWN, ledger=ledger)
+
+    keeper.ledgers.fence = slow  # type: ignore[method-assign]
+    for one in stuck:
+        keeper.open(one.name, ev.Open(takeover=True), keeper.attach_id(), Recorder())
+    await asyncio.sleep(1)
+    began = now()
+    healthy = Source(keeper, named(5_000))
+    keeper.open(healthy.name, ev.Open(takeover=True), healthy.attach, healthy.told)
+    await healthy.told.until(lambda: healthy.told.machine is not None, 600)
+    assert now() - began < 60, "and the same for every one after it"
+    assert len(keeper.cursors) == 1_001
+    keeper.abandon()
+
+
+@virtual
+async def test_cursors_that_cannot_be_read_hold_no_place_while_they_wait() -> None:
+    """Three hundred ledgers cannot be read: each read fails at once and is tried again, for ever."""
+    world = World(keeper_limits=KeeperLimits(openings_at_once_max=16))
+    stuck = await _left_open(world, 300)
+    bad = set(world.bookkeeper.ledgers)
+    keeper = await world.keeper()
+    read = keeper.ledgers.read
+
+    def failing(ledger: int, *args: Any, **kwargs: Any) -> AsyncIterator[ReadChunk]:
+        if ledger in bad:
+            raise bk.GatewayRetry("READ_FAILED", bk.Outcome.NOT_DONE, ledger=ledger)
+        return read(ledger, *args, **kwargs)
+
+    keeper.ledgers.read = failing  # type: ignore[method-assign]
+    for one in stuck:
+        keeper.open(one.name, ev.Open(takeover=True), keeper.attach_id(), Recorder())
+    await asyncio.sleep(10)
+    assert keeper._lanes.openings.at_work <= 16
+    began = now()
+    await sources(keeper, 1, first=5_000)
+    assert now() - began < 1.0
+    bad.clear()
+    await until(lambda: all(runner.machine.state is State.READY for runner in keeper.cursors.values()))
+    assert keeper._lanes.openings.at_work == 0 and keeper.failures == []
 
 
 # ---- a full window
