@@ -65,10 +65,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         finally:
             self._rng = None
             self._later.clear()
-            left = [t for t in asyncio.all_tasks(self) if not t.done()]
-            for task in left:
-                task.cancel()
-            self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._turns_max += TURNS_MAX
+            while left := [t for t in asyncio.all_tasks(self) if not t.done()]:  # the end of one may begin another
+                for task in left:
+                    task.cancel()
+                self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self.run_until_complete(self.shutdown_asyncgens())
             asyncio.set_event_loop(None)
             self.close()

@@ -183,25 +183,17 @@ def start_at_s(m: CursorMachine) -> float | None:
 
 
 def write(m: CursorMachine, now: float) -> None:
-    """Segments, as the window allows: one slot is left for the delta in front and one for the next acks."""
+    """Segments, as the window allows: one slot is left for the next acks. The flush of this step went in front of them."""
     run = m.snapshot
     if run is None or run.phase is not SnapshotPhase.WRITING or not m.writer.is_usable:
         return
-    while (run.plan is None or not run.plan.is_done) and _has_room(m, run):
-        flushing.take(m)
-        flushing.append_outbox(m)
-        if m.writer.outbox or m.room <= 0:
-            return
+    while (run.plan is None or not run.plan.is_done) and _may_write(m, run):
         if run.plan is None:
             # in the step of the first segment, behind the last delta in front of it: so the segments hold all that the
             # deltas before the first of them hold, and a reader needs none of those
             run.plan = SnapshotPlan(m.acks, m.limits.max_entry_bytes - RECORD_HEADER_BYTES)
         run.waiting.add(flushing.append(m, run.plan.take(m.acks)))
-    if run.plan is not None and run.plan.is_done and not run.waiting and _has_room(m, run):
-        flushing.take(m)  # the end record too repeats only what an entry before it holds
-        flushing.append_outbox(m)
-        if m.writer.outbox or m.room <= 0:
-            return
+    if run.plan is not None and run.plan.is_done and not run.waiting and _may_write(m, run):
         end = SnapshotEnd(
             run.snapshot_id,
             m.epoch,
@@ -217,8 +209,9 @@ def write(m: CursorMachine, now: float) -> None:
         run.phase = SnapshotPhase.END_SENT
 
 
-def _has_room(m: CursorMachine, run: SnapshotRun) -> bool:
-    return m.room >= 2 and _has_room_given_any(m, run)
+def _may_write(m: CursorMachine, run: SnapshotRun) -> bool:
+    """Segments and the end record repeat only what an entry before them holds."""
+    return not m.carried and m.room > 0 and _has_room_given_any(m, run)
 
 
 def write_at_s(m: CursorMachine) -> float | None:

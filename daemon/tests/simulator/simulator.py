@@ -364,6 +364,13 @@ class Simulation:
     # ---- the course of a run
 
     async def _main(self) -> None:
+        try:
+            await self._story()
+        finally:
+            for node in self.nodes:
+                node.keeper.abandon()
+
+    async def _story(self) -> None:
         self._build()
         self.check.log(f"plan {self.plan} {self.forms}")
         for _ in range(self.plan.nodes):
