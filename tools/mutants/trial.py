@@ -69,6 +69,8 @@ class Session:
         self.tests = {t.nodeid: t for t in tests}
         self.seeds = {f"seed {n} {formats}": (n, formats) for n, formats in seeds}
         self.baseline = Baseline()
+        self.noticed: dict[str, dict[str, None]] = {}
+        """Function or module -> what has killed mutants of it: the first to be asked about the next one."""
 
     def measure(self) -> None:
         """Runs everything once, in a child. Raises RuntimeError if something fails without any mutant."""
@@ -117,7 +119,7 @@ class Session:
     def judge(self, mutant: Mutant) -> Callable[[], Verdict]:
         """Begins the trial of a mutant; the returned function waits for its end."""
         function = _function(mutant)
-        names = self._order(self.baseline.runs.get(_key(function.__code__), set()))
+        names = self._order(mutant, self.baseline.runs.get(_key(function.__code__), set()))
         limit = SPARE_S + SLOWER_MAX * sum(self.baseline.seconds[n] for n in names)
         started = time.monotonic()
         wait = _child(lambda: self._try(mutant, names), limit)
@@ -125,17 +127,24 @@ class Session:
         def end() -> Verdict:
             answer = wait()
             killer = answer if isinstance(answer, str) else f"{answer}"
+            if killer in self.tests or killer in self.seeds:
+                for where in (f"{mutant.module}:{mutant.function}", mutant.module):
+                    self.noticed.setdefault(where, {})[killer] = None
             return Verdict(mutant, killer, time.monotonic() - started, bool(names))
 
         return end
 
-    def _order(self, names: Iterable[str]) -> list[str]:
-        """Quick tests, a few seeds, the other tests, the other seeds."""
+    def _order(self, mutant: Mutant, names: Iterable[str]) -> list[str]:
+        """What noticed mutants of the same function, and of the same module; then quick tests, a few seeds, the other tests, the other
+        seeds."""
         chosen = set(names)
+        known = [*self.noticed.get(f"{mutant.module}:{mutant.function}", ()), *self.noticed.get(mutant.module, ())]
+        first = list(dict.fromkeys(n for n in known if n in chosen))
+        chosen -= set(first)
         tests = sorted((n for n in chosen if n in self.tests), key=lambda n: self.baseline.seconds[n])
         seeds = [n for n in self.seeds if n in chosen]
         quick = [n for n in tests if self.baseline.seconds[n] < 0.05]
-        return [*quick, *seeds[:FIRST_SEEDS], *tests[len(quick) :], *seeds[FIRST_SEEDS:]]
+        return [*first, *quick, *seeds[:FIRST_SEEDS], *tests[len(quick) :], *seeds[FIRST_SEEDS:]]
 
     def _try(self, mutant: Mutant, names: list[str]) -> str:
         function = _function(mutant)
