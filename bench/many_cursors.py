@@ -54,9 +54,11 @@ async def run(stack: Standalone, cases: tuple[tuple[str, int], ...] = CASES, loa
 
 async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, load_s: float) -> list[Row]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.many_cursors", daemon.address, pattern, str(cursors), str(number), str(load_s),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        *(sys.executable, "-m", "bench.many_cursors"),
+        *(daemon.address, pattern, str(cursors), str(number), str(load_s)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
     assert process.stdin is not None and process.stdout is not None
     try:
         first = json.loads(await asyncio.wait_for(process.stdout.readline(), 2 * OPEN_MAX_S + load_s + DRAIN_MAX_S))

@@ -35,26 +35,51 @@ from cursorkeeper_clients.bookkeeper.port import Digest
 ENVIRONMENT, ENVIRONMENT_PREFIX = "the environment", "CURSORKEEPER_"
 _D, _K = Limits(), KeeperLimits()
 BOUNDS: dict[str, tuple[float, float]] = {
-    "zookeeper_session_timeout_ms": (100, 3_600_000), "zookeeper_jute_maxbuffer_bytes": (256 * KIB, 1024 * MIB), "zstd_level": (1, 22),
-    "flush_interval_ms": (1, 3_600_000), "flush_acks_max": (1, 1 << 31), "flush_acks_min": (1, 1 << 31),
-    "flush_bytes_max": (1, 1024 * MIB), "appends_in_flight_max": (2, 4_096), "open_ledger_span_max": (1, 1 << 32),
-    "layout_ledgers_max": (1, _D.layout_ledgers_max), "batch_size_max": (1, _D.batch_size_max), "chain_ledgers_max": (1, 10_000),
-    "chain_ledgers_hard_max": (2, 10_000), "ledger_bytes_max": (1, 1 << 40), "ledger_age_max_s": (0.01, 1e9),
-    "snapshot_segments_in_flight_max": (1, 64), "inline_backstop_interval_ms": (1, 3_600_000), "bookkeeper_away_ms": (1, 3_600_000),
-    "answer_wait_max_ms": (1, 3_600_000), "retry_min_ms": (1, 3_600_000), "retry_max_ms": (1, 3_600_000), "start_timeout_s": (0, 1e6),
-    "daemon_appends_in_flight_max": (4, 65_536), "cursors_max": (1, 10_000_000), "detached_cursor_max_ms": (0, 1e9),
-    "footer_poll_s": (0.01, 1e6), "close_timeout_s": (0, 1e6), "credit_bytes": (4 * KIB, 1024 * MIB),
-    "daemon_credit_bytes": (4 * KIB, 1 << 40), "ack_message_bytes_max": (4 * KIB, 256 * MIB), "gc_interval_s": (0, 1e9),
-    "hello_timeout_s": (0.01, 3_600), "streams_max": (1, 1_000_000), "openings_at_once_max": (1, 1_000_000),
-    "ledger_requests_at_once_max": (1, 1_000_000), "footer_requests_at_once_max": (1, 1_000_000),
-    "inline_states_per_s_max": (1, 1_000_000), "closings_at_once_max": (1, 1_000_000),
-}  # fmt: skip
+    "zookeeper_session_timeout_ms": (100, 3_600_000),
+    "zookeeper_jute_maxbuffer_bytes": (256 * KIB, 1024 * MIB),
+    "zstd_level": (1, 22),
+    "flush_interval_ms": (1, 3_600_000),
+    "flush_acks_max": (1, 1 << 31),
+    "flush_acks_min": (1, 1 << 31),
+    "flush_bytes_max": (1, 1024 * MIB),
+    "appends_in_flight_max": (2, 4_096),
+    "open_ledger_span_max": (1, 1 << 32),
+    "layout_ledgers_max": (1, _D.layout_ledgers_max),
+    "batch_size_max": (1, _D.batch_size_max),
+    "chain_ledgers_max": (1, 10_000),
+    "chain_ledgers_hard_max": (2, 10_000),
+    "ledger_bytes_max": (1, 1 << 40),
+    "ledger_age_max_s": (0.01, 1e9),
+    "snapshot_segments_in_flight_max": (1, 64),
+    "inline_backstop_interval_ms": (1, 3_600_000),
+    "bookkeeper_away_ms": (1, 3_600_000),
+    "answer_wait_max_ms": (1, 3_600_000),
+    "retry_min_ms": (1, 3_600_000),
+    "retry_max_ms": (1, 3_600_000),
+    "start_timeout_s": (0, 1e6),
+    "daemon_appends_in_flight_max": (4, 65_536),
+    "cursors_max": (1, 10_000_000),
+    "detached_cursor_max_ms": (0, 1e9),
+    "footer_poll_s": (0.01, 1e6),
+    "close_timeout_s": (0, 1e6),
+    "credit_bytes": (4 * KIB, 1024 * MIB),
+    "daemon_credit_bytes": (4 * KIB, 1 << 40),
+    "ack_message_bytes_max": (4 * KIB, 256 * MIB),
+    "gc_interval_s": (0, 1e9),
+    "hello_timeout_s": (0.01, 3_600),
+    "streams_max": (1, 1_000_000),
+    "openings_at_once_max": (1, 1_000_000),
+    "ledger_requests_at_once_max": (1, 1_000_000),
+    "footer_requests_at_once_max": (1, 1_000_000),
+    "inline_states_per_s_max": (1, 1_000_000),
+    "closings_at_once_max": (1, 1_000_000),
+}
 """What each number may be: below, it would mean a busy loop or that nothing is ever taken; above, no limit at all. Where nothing is
 said: not negative."""
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-OTHER_VARIABLES = frozenset({
-    "VERSION", "REVISION", "WHEEL_JAR", "GATEWAY_JAR", "PORT", "METRICS_PORT", "GATEWAY_METRICS_PORT", "TEST_RUN", "INTEROP_SEED",
-})  # fmt: skip
+OTHER_VARIABLES = frozenset(
+    ["VERSION", "REVISION", "WHEEL_JAR", "GATEWAY_JAR", "PORT", "METRICS_PORT", "GATEWAY_METRICS_PORT", "TEST_RUN", "INTEROP_SEED"]
+)
 """Variables with our prefix that are no settings of the daemon: of builds, of compose, of tests."""
 _OF_KUBERNETES = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 """What Kubernetes tells a pod of services whose names begin with our prefix."""

@@ -4,7 +4,7 @@ Owns the kinds of misbehaviour and the decision which request gets which. Does n
 Invariants: all chance comes from the `random.Random` passed in, asked in the order of the requests, so that a run is its seed; a fault
 that was scripted is used before chance is asked; without script and probabilities nothing is asked and nothing happens.
 
-Faults that a real connection can produce, an answer lost before or after the server did it, a write that the
+Faults that a real connection can produce: an answer lost before or after the server did it, a write that the
 caller gave up and that is applied later all the same, no connection, expiry, a read from a server that lags.
 """
 

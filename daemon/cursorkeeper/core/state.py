@@ -115,7 +115,7 @@ class AckState:
         "mark_delete",
         "mark_delete_properties",
         "partials",
-    )  # fmt: skip
+    )
 
     def __init__(self, mark_delete: Position = FIRST, layout: Layout | None = None, budget: StateBudget = DEFAULT) -> None:
         self.mark_delete = mark_delete

@@ -105,9 +105,17 @@ class _StatsRow:
             return
         found, last = self._counts, self._last
         numbers: tuple[int | None, ...] = (
-            *self._mark_delete, found.data_ledgers, found.span_entries, found.acked_entries, found.hole_entries, found.hole_runs,
-            found.longest_run, *(found.first_hole or (None, None)), found.partial_batches, self._stored_bytes,
-        )  # fmt: skip
+            *self._mark_delete,
+            found.data_ledgers,
+            found.span_entries,
+            found.acked_entries,
+            found.hole_entries,
+            found.hole_runs,
+            found.longest_run,
+            *(found.first_hole or (None, None)),
+            found.partial_batches,
+            self._stored_bytes,
+        )
         if last.state is None:
             numbers = (None,) * len(numbers)
         row = (self._key, 0, 1, last.footer_version, *numbers, time.time_ns() // 1000, last.status, self._error)
