@@ -31,10 +31,12 @@ class _Handler(WSGIRequestHandler):
         """Says nothing: scrapes are no news."""
 
 
-class _Server(ThreadingMixIn, WSGIServer):
+class Server(ThreadingMixIn, WSGIServer):
     """A thread for each connection, and so many connections."""
 
     daemon_threads = True
+    request_queue_size = 4 * CONNECTIONS_MAX
+    """Connections that wait to be accepted. Of more the kernel drops the first packet, and the peer tries again after seconds."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._open: deque[socket.socket] = deque()
@@ -60,7 +62,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         """A peer that broke off is its own concern."""
 
 
-class _Server6(_Server):
+class _Server6(Server):
     """The same for an IPv6 address."""
 
     address_family = socket.AF_INET6
@@ -68,7 +70,7 @@ class _Server6(_Server):
 
 def serve(registry: CollectorRegistry, host: str, port: int) -> tuple[int, Callable[[], None]]:
     """Serves in a thread; returns the port and how to stop. Raises OSError."""
-    kind = _Server6 if ":" in host else _Server
+    kind = _Server6 if ":" in host else Server
     server = make_server(host, port, make_wsgi_app(registry), server_class=kind, handler_class=_Handler)
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
