@@ -23,10 +23,9 @@ from cursorkeeper_clients.ack_stream.fake_stream import FakeStream
 _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 4 << 20),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),  # else a quiet source's keepalive ends its stream
+    ("grpc.http2.max_ping_strikes", 0),  # else a quiet source's keepalive ends its stream
 ]
-
-
+_BROKEN = "the stream is broken on purpose"
 LIMITS = BatchLimits(1_000, 1_000, 65_536)
 
 
@@ -77,16 +76,18 @@ class FakeKeeper:
             cursor.pending.clear()
         self.holders.clear()
         self.shown.clear()
-        for task in list(self.tasks):
-            task.cancel()
+        self._cancel("killed")
         if self._server:
             await self._server.stop(grace=0)
             self._server = None
 
     def break_streams(self) -> None:
         """Every stream ends; the cursors stay held."""
+        self._cancel(_BROKEN)
+
+    def _cancel(self, why: str) -> None:
         for task in list(self.tasks):
-            task.cancel()
+            task.cancel(why)
 
     async def dial(self, address: str) -> None:
         """Subscribe to a source that serves `AckSource`; runs until the stream ends."""
@@ -135,6 +136,11 @@ class FakeKeeper:
                     stream.hello()
                 if problem := stream.receive(message):
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args != (_BROKEN,):
+                raise
+            # a handler that is only cancelled tells its client nothing: the stream would end with the client's patience
+            await context.abort(grpc.StatusCode.UNAVAILABLE, _BROKEN)
         finally:
             self.tasks.discard(task)
             stream.left()
