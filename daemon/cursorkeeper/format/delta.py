@@ -26,13 +26,13 @@ from cursorkeeper.format.fields import (
 )
 from pyroaring import BitMap
 
-ALLOWED: Final = Field(63)
+ALLOWED: Final = 63
 
 
 def encode(delta: Delta) -> bytes:
     """The uncompressed body. Raises ValueError for a value that breaks the contract of `core.values`."""
     out = bytearray()
-    more = Field(0)
+    more = 0
     if delta.acks:
         more |= Field.ACKS
     if delta.partials:

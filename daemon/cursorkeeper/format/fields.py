@@ -7,7 +7,7 @@ entries ascend, so one value has one encoding; an unknown bit refuses the record
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import IntFlag
+from enum import IntEnum
 from typing import TypeVar
 
 from cursorkeeper.core.errors import DamageError
@@ -27,7 +27,9 @@ from cursorkeeper.format import leb, sections
 V = TypeVar("V")
 
 
-class Field(IntFlag):
+class Field(IntEnum):
+    """The values are bits. Sums of them are plain numbers, which cost a tenth of what an enumeration of flags costs."""
+
     MARK_DELETE = 1
     MARK_DELETE_PROPERTIES = 2
     CURSOR_PROPERTIES = 4
@@ -38,7 +40,7 @@ class Field(IntFlag):
 
 def append_head(
     out: bytearray,
-    more: Field,
+    more: int,
     mark_delete: Position | None,
     mark_delete_properties: MarkDeleteProperties | None,
     cursor_properties: CursorProperties | None,
@@ -70,10 +72,10 @@ class Head:
 
     __slots__ = ("bits", "cursor_properties", "layout", "mark_delete", "mark_delete_properties", "pos")
 
-    def __init__(self, data: bytes, pos: int, allowed: Field) -> None:
+    def __init__(self, data: bytes, pos: int, allowed: int) -> None:
         """Raises DamageError."""
         bits, pos = leb.read(data, pos)
-        unknown = bits & ~int(allowed)  # the complement of an IntFlag keeps known bits only
+        unknown = bits & ~allowed
         if unknown:
             raise DamageError(f"unknown field bits {unknown:#x}")
         self.mark_delete: Position | None = None

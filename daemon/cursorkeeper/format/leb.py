@@ -21,6 +21,9 @@ Numbers = NDArray[np.uint64]
 
 def append(out: bytearray, n: int) -> None:
     """Write `n`, 0 <= n < 2^64. Raises ValueError outside of it."""
+    if 0 <= n <= 0x7F:
+        out.append(n)
+        return
     if n < 0 or n > U64_MAX:
         raise ValueError(f"{n} has no unsigned 64-bit LEB128")
     while n > 0x7F:

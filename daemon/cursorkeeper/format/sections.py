@@ -2,8 +2,8 @@
 
 Owns the three modes: GAPS (`leb(a[i] - a[i-1] - 1)` per further member), RUNS (`leb(len - 1) {leb(gap - 1) leb(len - 1)}*`)
 and BITS (bitmap of [first, last], lowest bit first). The encoder takes the mode with the smallest body, ties to the lowest
-number; the sizes have a closed form, so nothing is encoded twice. Short sets take a plain loop: below about eighty members
-numpy costs more than it saves.
+number; the sizes have a closed form, so nothing is encoded twice. Short sets take a plain loop: numpy costs more than
+it saves.
 
 Invariants: no member is 2^32 or more; reading never creates more members than the caller has room for (six bytes of RUNS
 can claim 2^32 of them); every body is consumed exactly; reading works on pieces of a body and never on a number per bit or per
@@ -20,12 +20,12 @@ import numpy as np
 from cursorkeeper.core import containers
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.sizes import leb_size, leb_sizes_total, section_sizes
+from cursorkeeper.core.sizes import leb_sizes_total, section_sizes
 from cursorkeeper.format import leb
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-SHORT: Final = 80
+SHORT: Final = 128
 """Up to this many members a loop writes faster than numpy."""
 MANY: Final = 1 << 20
 """From this many members on a set is written by its runs and containers."""
@@ -57,11 +57,12 @@ def append(out: bytearray, values: BitMap) -> None:
 
 def encode(values: BitMap) -> tuple[Mode, int, bytes]:
     """The smallest form: mode, first member, body."""
-    count, first, last = len(values), values.min(), values.max()
-    if last - first + 1 == count:
-        return _encode_run(first, count)
+    count = len(values)
     if count <= SHORT:
         return _encode_short(list(values))
+    first = values.min()
+    if values.max() - first + 1 == count:
+        return _encode_run(first, count)
     if count > MANY:
         return _encode_many(values, count)
     return encode_members(np.frombuffer(values.to_array(), np.uint32))
@@ -89,40 +90,52 @@ def _encode_many(values: BitMap, count: int) -> tuple[Mode, int, bytes]:
 
 
 def _encode_run(first: int, count: int) -> tuple[Mode, int, bytes]:
-    if count <= 2:
-        return Mode.GAPS, first, bytes(count - 1)
     out = bytearray()
-    leb.append(out, count - 1)  # never longer than the bitmap
+    leb.append(out, count - 1)  # never longer than the gaps, or the bitmap
     return Mode.RUNS, first, bytes(out)
 
 
 def _encode_short(members: list[int]) -> tuple[Mode, int, bytes]:
-    first = members[0]
-    gaps, runs = bytearray(), [0]
-    previous = first
+    """Of acks here and there the gaps are smallest, and nothing else need be looked at: a run takes a byte at least."""
+    first = previous = members[0]
+    gaps, jumps = bytearray(), 0
     for member in members[1:]:
         gap = member - previous - 1
-        leb.append(gaps, gap)
-        if gap:
-            runs += (gap - 1, 0)
-        else:
-            runs[-1] += 1
         previous = member
+        if gap:
+            jumps += 1
+            while gap > 0x7F:
+                gaps.append(gap & 0x7F | 0x80)
+                gap >>= 7
+        gaps.append(gap)
     bits_size = (previous - first) // 8 + 1
-    if len(gaps) <= len(runs) and len(gaps) <= bits_size:
-        return Mode.GAPS, first, bytes(gaps)  # a run takes a byte at least: no need to know how many
-    runs_size = sum(map(leb_size, runs))
-    if len(gaps) <= runs_size and len(gaps) <= bits_size:
+    if len(gaps) <= 2 * jumps + 1 and len(gaps) <= bits_size:
         return Mode.GAPS, first, bytes(gaps)
-    if runs_size <= bits_size:
-        out = bytearray()
-        for number in runs:
-            leb.append(out, number)
-        return Mode.RUNS, first, bytes(out)
+    runs = _runs_of(members)
+    if len(gaps) <= len(runs) and len(gaps) <= bits_size:
+        return Mode.GAPS, first, bytes(gaps)
+    if len(runs) <= bits_size:
+        return Mode.RUNS, first, bytes(runs)
     bits = 0
     for member in members:
         bits |= 1 << (member - first)
     return Mode.BITS, first, bits.to_bytes(bits_size, "little")
+
+
+def _runs_of(members: list[int]) -> bytearray:
+    """The body of RUNS."""
+    out, more, previous = bytearray(), 0, members[0]
+    for member in members[1:]:
+        gap = member - previous - 1
+        previous = member
+        if gap:
+            leb.append(out, more)
+            leb.append(out, gap - 1)
+            more = 0
+        else:
+            more += 1
+    leb.append(out, more)
+    return out
 
 
 def encode_members(members: Members) -> tuple[Mode, int, bytes]:

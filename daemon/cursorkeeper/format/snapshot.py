@@ -24,14 +24,14 @@ _END: Final = struct.Struct("<QIIQI")
 _HOLES: Final = 1
 SEGMENTS_MAX: Final = 1 << 18
 """Segments of one snapshot. Each holds some 8,000,000 entries, or as many data ledgers as its bytes have room for."""
-_SEGMENT_FIELDS: Final = Field(63) & ~Field.ACKS
+_SEGMENT_FIELDS: Final = 63 & ~Field.ACKS
 _END_FIELDS: Final = Field.MARK_DELETE | Field.MARK_DELETE_PROPERTIES | Field.CURSOR_PROPERTIES
 
 
 def encode_segment(segment: Segment) -> bytes:
     """The uncompressed body. Raises ValueError when a bitmap reaches outside its slice."""
     out = bytearray()
-    more = Field.PARTIALS if segment.partials else Field(0)
+    more = Field.PARTIALS if segment.partials else 0
     append_head(out, more, segment.mark_delete, segment.mark_delete_properties, segment.cursor_properties, segment.layout)
     if segment.partials:
         append_partials(out, segment.partials)
@@ -111,7 +111,7 @@ def encode_end(end: SnapshotEnd) -> bytes:
             raise ValueError(f"segment entries must ascend: {entry} after {previous}")
         leb.append(out, entry - max(previous, 0))
         previous = entry
-    append_head(out, Field(0), end.mark_delete, end.mark_delete_properties, end.cursor_properties)
+    append_head(out, 0, end.mark_delete, end.mark_delete_properties, end.cursor_properties)
     return bytes(out)
 
 
