@@ -248,9 +248,11 @@ def turn_came(m: CursorMachine) -> None:
 def wake_at_s(m: CursorMachine) -> float | None:
     """When `drive` has something to do."""
     a = m.answers
+    if not a.questions:
+        return None
     limit_s = m.limits.answer_wait_max_ms / 1000
     times = [q.since_s + limit_s for q in a.questions.values() if q.since_s is not None]
-    if a.questions and _asks_zookeeper(m) and evidence.is_footer_held(m):
+    if _asks_zookeeper(m) and evidence.is_footer_held(m):
         times += [q.asked_s + limit_s for q in a.questions.values() if q.since_s is None and not q.proved]
     if a.retry_at_s is not None and a.waiting and m.commit.outstanding is None:
         times.append(a.retry_at_s)

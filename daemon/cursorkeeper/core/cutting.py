@@ -60,9 +60,11 @@ def cut_delta(delta: Delta, body_bytes_max: int) -> tuple[Delta, ...]:
     Raises ValueError when a single property map or partly acked batch cannot fit: intake refuses those
     (`property_map_bytes_max`, `partial_bytes_limit`).
     """
-    fits = delta_body_bytes_ceiling(delta) <= body_bytes_max or delta_body_bytes_max(delta) <= body_bytes_max
+    members = delta_members(delta)
+    fits = delta_body_bytes_ceiling(delta, members) <= body_bytes_max or delta_body_bytes_max(delta) <= body_bytes_max
     few = len(delta.acks) + len(delta.partials) <= PART_SETS_MAX
-    if fits and few and delta_members(delta) <= EXPANSION_MAX and delta_containers_max(delta) <= RECORD_CONTAINERS_MAX:
+    near = members <= RECORD_CONTAINERS_MAX or delta_containers_max(delta) <= RECORD_CONTAINERS_MAX
+    if fits and few and near and members <= EXPANSION_MAX:
         return (delta,)
     parts = [_Part()]
     for piece in _pieces(delta, body_bytes_max):

@@ -23,14 +23,14 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def _bytes_more(columns: LedgerColumns, high_water: int, known: int, acks: LedgerAcks | None) -> int:
-    """What the acks of one ledger may add to the memory of the state: all between them as un-acked, and each of them apart. `known`: the
-    high water before them, `acks`: what the state has of the ledger."""
-    apart = ACK_BYTES * (len(columns.entries) + columns.ranges.size // 2) + PARTIAL_BYTES * len(columns.partials)
+    """What the acks of one ledger may add to the memory of the state: all between them as un-acked, and each of them apart. `high_water`
+    with them, `known` without them; `acks`: what the state has of the ledger."""
+    apart, partials = ACK_BYTES * (len(columns.entries) + columns.ranges.size // 2), PARTIAL_BYTES * len(columns.partials)
     if columns.bitmap is not None:
         apart += columns.bitmap.__sizeof__()
     if acks is not None:  # a container that is full of mixed entries does not grow any more
-        apart = min(apart, max(0, mixed_bytes(max(known, high_water)) - acks.counted_bytes) + PARTIAL_BYTES * len(columns.partials))
-    return growth_bytes(known, high_water) + (0 if known else LEDGER_BYTES) + apart
+        apart = min(apart, max(0, mixed_bytes(high_water) - acks.counted_bytes))
+    return growth_bytes(known, high_water) + (0 if known else LEDGER_BYTES) + apart + partials
 
 
 LAYOUT_REMEDY = (
@@ -81,12 +81,15 @@ class IntakeCheck:
                 continue
             ledger = columns.ledger
             acks = state.ledgers.get(ledger)
-            known = max(acks.high_water if acks is not None else 0, queued.high_water.get(ledger, 0))
+            known = acks.high_water if acks is not None else 0
+            if ledger in queued.high_water:
+                known = max(known, queued.high_water[ledger])
             counts = self._ledger_and_entry(ledger, highest, known, state)
-            known = max(known, heights.get(ledger, 0))
-            heights[ledger] = max(known, highest + 1)
+            if ledger in heights:
+                known = heights[ledger]
+            heights[ledger] = known if highest < known else highest + 1
             if counts:
-                more += _bytes_more(columns, highest + 1, known, acks)
+                more += _bytes_more(columns, heights[ledger], known, acks)
             for entry, partial in columns.partials:
                 self._partial(PartialKey(ledger, entry), partial, state, queued, batches)
         if batch.properties is not None:

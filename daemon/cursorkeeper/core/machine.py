@@ -223,9 +223,7 @@ class CursorMachine:
         """Acks that wait too long, or a state that may not be written, pause the source; the state says so."""
         if self.state not in LIVE:
             return
-        # once said it holds until acks are durable again: an answer alone does not make them so
-        away_at = evidence.waited_at_s(self) if self.paused_for == "away" else evidence.away_at_s(self)
-        stuck_for = "limit" if self.unfit is not None else "away" if away_at is not None and now >= away_at else ""
+        stuck_for = "limit" if self.unfit is not None else "away" if self._is_away(now) else ""
         if stuck_for == "away" and snapshotting.is_given_little_hope(self):
             stuck_for = "chain"
         if not stuck_for:
@@ -244,6 +242,14 @@ class CursorMachine:
                 self._tell_paused(self.unfit.why.reason if self.limits.pause_at_limit else "")
             else:
                 self._tell_paused(self.writer.trouble or self.waiting_for or "acks are not durable yet")
+
+    def _is_away(self, now: float) -> bool:
+        """Once said it holds until acks are durable again: an answer alone does not make them so."""
+        waited_at = evidence.waited_at_s(self)
+        if waited_at is None or now < waited_at:
+            return False
+        away_at = waited_at if self.paused_for == "away" else evidence.away_at_s(self)
+        return away_at is not None and now >= away_at
 
     def _tell_paused(self, reason: str) -> None:
         told, self.pause_reason = self.pause_reason, reason

@@ -232,11 +232,11 @@ def delta_containers_max(delta: Delta) -> int:
     )
 
 
-def delta_body_bytes_ceiling(delta: Delta) -> int:
+def delta_body_bytes_ceiling(delta: Delta, members: int) -> int:
     """A coarser bound than `delta_body_bytes_max`, forty times cheaper: five bytes for each member, as if all were gaps."""
     heads = (len(delta.acks) + 1) * (LEDGER_BYTES_MAX + 2 * ENTRY_BYTES_MAX) + (len(delta.partials) + 1) * _PARTIAL_HEAD_BYTES_MAX
     layout = COUNT_BYTES_MAX + len(delta.layout) * LAYOUT_ITEM_BYTES_MAX
-    return _common_bytes_max(delta) + layout + heads + delta_members(delta) * ENTRY_BYTES_MAX
+    return _common_bytes_max(delta) + layout + heads + members * ENTRY_BYTES_MAX
 
 
 # --- snapshots ------------------------------------------------------------------------------------------------------

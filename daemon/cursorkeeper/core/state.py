@@ -75,13 +75,15 @@ class LedgerAcks:
             self.high_water = high_water
 
     def ack(self, entries: BitMap) -> BitMap:
-        """Acks a set; returns the newly acked ones. The argument is consumed."""
+        """Returns the newly acked ones, as a set of its own."""
         if not entries:
-            return entries
-        self.grow(entries.max() + 1)
-        entries &= self.holes
-        self.holes ^= entries  # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB of bits
-        return entries
+            return BitMap()
+        high_water = entries.max() + 1
+        if high_water > self.high_water:
+            self.grow(high_water)
+        fresh = entries & self.holes
+        self.holes ^= fresh  # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB of bits
+        return fresh
 
     def ack_through(self, entry: int) -> None:
         """Acks everything up to an entry."""
@@ -241,9 +243,7 @@ class AckState:
         new = _entries_of(parts)
         completed = self._apply_partials(ledger, parts, partials)
         if completed:
-            new.update(completed)
-        if ledger == self.mark_delete.ledger and self.mark_delete.entry >= 0:
-            new.remove_range(0, self.mark_delete.entry + 1)
+            new = new | BitMap(completed)
         if not new:
             return
         mine = self._ledger(ledger)
@@ -322,7 +322,7 @@ class AckState:
         counted = [(ledger, entries) for ledger, entries in delta.acks.items() if self._counts(ledger)]
         self._make_room(self._growth((ledger, entries.max() + 1) for ledger, entries in counted if entries))
         for ledger, entries in counted:
-            self._join_acks(ledger, entries.copy())
+            self._join_acks(ledger, entries)
         self._join_partials(delta.partials.items())
 
     def join_segment(self, segment: Segment) -> None:
@@ -383,7 +383,7 @@ class AckState:
                 acks.holes |= bitmaps.between(part.bitmap, top, part.last)
                 acks.high_water = part.last + 1
         else:
-            fresh = acks.ack(part.bitmap.copy())
+            fresh = acks.ack(part.bitmap)
         self._count_compact(acks)
         if fresh:
             self._drop_partials(part.ledger, fresh)
@@ -471,17 +471,14 @@ class AckState:
 
 
 def _entries_of(parts: list[LedgerColumns]) -> BitMap:
-    entries = parts[0].entries.copy()
-    for part in parts[1:]:
-        entries |= part.entries
-    ranges = [p.ranges for p in parts if p.ranges.size]
+    """The union, which may be the set of a part: it must not be changed."""
+    sets = [part.entries for part in parts]
+    ranges = [part.ranges for part in parts if part.ranges.size]
     if ranges:
         pairs = np.concatenate(ranges).astype(np.int64)
-        entries |= containers.from_runs(pairs[0::2], pairs[1::2])
-    for part in parts:
-        if part.bitmap is not None:
-            entries |= part.bitmap
-    return entries
+        sets.append(containers.from_runs(pairs[0::2], pairs[1::2]))
+    sets += [part.bitmap for part in parts if part.bitmap is not None]
+    return sets[0] if len(sets) == 1 else BitMap.union(*sets)
 
 
 def newer(mine: P | None, other: P | None) -> P | None:

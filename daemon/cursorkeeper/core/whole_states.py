@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.commit import Purpose
-from cursorkeeper.core.footer import Base, ChainLedger, Footer, PulsarBase, Truncation, is_native, is_pulsar
+from cursorkeeper.core.footer import Footer, PulsarBase, Truncation, is_native, is_pulsar
 from cursorkeeper.core.joining import NOTHING
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import LIVE
@@ -88,10 +88,9 @@ def is_foreign(m: CursorMachine) -> bool:
     committed = m.commit.committed
     if m.state_writer is None and committed is not None and _has_notes(committed):
         return True
-    parts: list[Base | ChainLedger] = [m.base, *m.chain]
-    if m.previous is not None:
-        parts += [m.previous.base, *m.previous.chain]
-    return any(map(other, parts))
+    if other(m.base) or any(map(other, m.chain)):
+        return True
+    return m.previous is not None and (other(m.previous.base) or any(map(other, m.previous.chain)))
 
 
 def _has_notes(footer: Footer) -> bool:

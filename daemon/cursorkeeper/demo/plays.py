@@ -124,7 +124,7 @@ def snapshot_bytes(acked: dict[int, BitMap]) -> int:
 
 def _ledger_acks(entries: BitMap) -> LedgerAcks:
     acks = LedgerAcks()
-    acks.ack(entries.copy())
+    acks.ack(entries)
     return acks
 
 

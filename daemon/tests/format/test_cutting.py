@@ -13,6 +13,7 @@ from cursorkeeper.core.sizes import (
     cursor_properties_bytes,
     delta_body_bytes_ceiling,
     delta_body_bytes_max,
+    delta_members,
     mark_delete_properties_bytes,
     partial_bytes_limit,
     partial_bytes_max,
@@ -44,7 +45,8 @@ def test_parts_are_small_enough_and_join_to_the_original(value: Delta, more: int
     limit = smallest_limit(value) + more
     parts = cut_delta(value, limit)
     assert all(
-        min(delta_body_bytes_max(part), delta_body_bytes_ceiling(part)) <= limit and len(delta.encode(part)) <= limit for part in parts
+        min(delta_body_bytes_max(part), delta_body_bytes_ceiling(part, delta_members(part))) <= limit and len(delta.encode(part)) <= limit
+        for part in parts
     )
     assert normal(join(parts)) == value
 

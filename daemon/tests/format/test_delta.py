@@ -12,6 +12,7 @@ from cursorkeeper.core.sizes import (
     cursor_properties_bytes,
     delta_body_bytes_ceiling,
     delta_body_bytes_max,
+    delta_members,
     layout_bytes_max,
     mark_delete_properties_bytes,
     partials_bytes_max,
@@ -30,7 +31,7 @@ from daemon.tests.format.strategies import NUMBER_MAPS, PARTIAL_MAPS, TEXT_MAPS,
 def test_a_delta_comes_back_and_keeps_its_bound(value: Delta) -> None:
     body = delta.encode(value)
     assert delta.decode(body) == value
-    assert len(body) <= min(delta_body_bytes_max(value), delta_body_bytes_ceiling(value))
+    assert len(body) <= min(delta_body_bytes_max(value), delta_body_bytes_ceiling(value, delta_members(value)))
 
 
 @given(deltas(), deltas())
