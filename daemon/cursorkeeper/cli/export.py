@@ -17,6 +17,7 @@ from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.settings import Settings
 
 
 async def read_state(ports: Ports, name: CursorName, bar: Bar, wait_s: float = reading.WAIT_S) -> tuple[Footer, ev.ChainRead, bool]:
@@ -60,26 +61,22 @@ def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:
     return size
 
 
+@options.located
 def export(
+    *,
     cursor: Annotated[str, typer.Argument(help="'TOPIC|SUBSCRIPTION', or the topic alone.", metavar="CURSOR")],
     subscription: Annotated[str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Into this file; default: standard output.", dir_okay=False)] = None,
-    zookeeper: options.Zookeeper = None,
-    gateway: options.Gateway = None,
-    root: options.Root = None,
-    config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
+    settings: Settings,
     as_json: Annotated[
         bool, typer.Option("--json", help="With -o: a JSON line about the export. The export is JSON lines anyway.")
     ] = False,
-    debug: options.Debug = False,
 ) -> None:
     """Write a cursor's state as JSON lines: a header, the acked ranges of each data ledger, partly acked batches, an end.
 
     Reads without claiming. Of an open cursor the newest acks may be missing ("atLeast" in the header): close it first
     for an exact copy.
     """
-    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
     name = cursor_name.parse(cursor, subscription)
 
     async def work() -> tuple[Footer, ev.ChainRead, bool, int]:

@@ -267,7 +267,9 @@ async def export_all(exporting: Exporting, selection: Selection, reporter: Repor
     await migrating.run_all(refs, exporting.one, reporter, jobs=jobs)
 
 
+@options.located
 def export_pulsar(
+    *,
     topic: migrating.Topic = None,
     subscription: migrating.Subscription = None,
     tenant: migrating.Tenant = None,
@@ -289,13 +291,9 @@ def export_pulsar(
     jobs: migrating.Jobs = 4,
     pulsar_zookeeper: migrating.PulsarZookeeper = None,
     pulsar_broker_conf: migrating.PulsarBrokerConf = None,
-    zookeeper: options.Zookeeper = None,
-    gateway: options.Gateway = None,
-    root: options.Root = None,
-    config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
+    settings: Settings,
+    broker_conf: options.BrokerConf,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Write our cursors back into a Pulsar cluster, so that Pulsar opens them with the same acked messages.
 
@@ -303,7 +301,6 @@ def export_pulsar(
     then names. Refused with the numbers: a state that Pulsar cannot hold, or that its own limits would drop at its next flush.
     Ours stay as they are. Exit code 0: all done, 1: some failed or were refused, 3: a system is away.
     """
-    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
     chosen = migrating.selection_of(topic, subscription, tenant, namespace, everything)
     conf = migrating.pulsar_conf(pulsar_broker_conf or broker_conf)
     pulsar = migrating.pulsar_settings(settings, conf, pulsar_zookeeper)

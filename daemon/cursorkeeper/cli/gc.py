@@ -13,6 +13,7 @@ from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import NO
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.gc import GcReport, collect
+from cursorkeeper.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +57,12 @@ async def sweep(ports: Ports, bar: Bar, *, dry_run: bool) -> Swept:
     return Swept(report, found, doubts)
 
 
+@options.located
 def gc(
+    *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which ledgers would be deleted.")] = False,
-    zookeeper: options.Zookeeper = None,
-    gateway: options.Gateway = None,
-    root: options.Root = None,
-    config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
+    settings: Settings,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Delete cursor ledgers that no footer names and none can name any more.
 
@@ -73,7 +71,6 @@ def gc(
     cursor whose ledgers show that its footer is not the newest one it had; such cursors are named, and the exit code is 1.
     The daemon does the same every `gc_interval_s`.
     """
-    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
 
     async def work() -> Swept:
         async with connect.ports(settings, "reader" if dry_run else "writer") as ports:

@@ -265,7 +265,9 @@ async def import_all(importing: Importing, selection: Selection, reporter: Repor
     await migrating.run_all(refs, importing.one, reporter, jobs=jobs)
 
 
+@options.located
 def import_pulsar(
+    *,
     topic: migrating.Topic = None,
     subscription: migrating.Subscription = None,
     tenant: migrating.Tenant = None,
@@ -283,13 +285,9 @@ def import_pulsar(
     jobs: migrating.Jobs = 4,
     pulsar_zookeeper: migrating.PulsarZookeeper = None,
     pulsar_broker_conf: migrating.PulsarBrokerConf = None,
-    zookeeper: options.Zookeeper = None,
-    gateway: options.Gateway = None,
-    root: options.Root = None,
-    config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
+    settings: Settings,
+    broker_conf: options.BrokerConf,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Make cursors from Pulsar's own: of a subscription, a topic, a namespace, a tenant, or the whole cluster.
 
@@ -298,7 +296,6 @@ def import_pulsar(
     --replace if not. Stop it at any time and run it again: it ends in the same result. Exit code 0: all done, 1: some failed
     or were refused, 3: a system is away.
     """
-    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
     chosen = migrating.selection_of(topic, subscription, tenant, namespace, everything)
     pulsar = migrating.pulsar_settings(settings, migrating.pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper)
     began_s = time.monotonic()

@@ -17,6 +17,7 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime import pulsar_ledger
+from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper import errors as zk
 
 PAGE_ROWS = 1_000
@@ -159,24 +160,20 @@ async def _show_raw(ports: Ports, path: str, *, as_json: bool) -> None:
         say(text)
 
 
+@options.located
 def inspect(
+    *,
     cursor: Annotated[str, typer.Argument(help="'TOPIC|SUBSCRIPTION', or the topic alone.", metavar="CURSOR")],
     subscription: Annotated[str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")] = None,
     records: Annotated[bool, typer.Option("--records/--no-records", help="Read and check every record.")] = True,
-    zookeeper: options.Zookeeper = None,
-    gateway: options.Gateway = None,
-    root: options.Root = None,
-    config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
+    settings: Settings,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Show a cursor's footer, its ledgers, and every record with its sizes and whether its checksum is right.
 
     Changes nothing: the ledgers are read without recovery, so an owner at work is not disturbed; of a ledger that is
     still written, the newest entries may not be visible yet ("or more"). Exit code 1 if a record is bad.
     """
-    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
     name = cursor_name.parse(cursor, subscription)
 
     async def work() -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,3 +45,27 @@ def settings_of(
     from cursorkeeper.settings import load
 
     return load(file=config, broker_conf=broker_conf, flags={"zookeeper": zookeeper, "gateway": gateway, "root": root})
+
+
+_WHERE: dict[str, Any] = {"zookeeper": Zookeeper, "gateway": Gateway, "root": Root, "config": Config, "broker_conf": BrokerConf}
+
+
+def located(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the options that say where the systems are in the place of its parameter `settings`, and `--debug` as the last.
+    Who also wants one of them as it was given has a parameter of its name."""
+    asked = inspect.signature(command, eval_str=True).parameters
+
+    @wraps(command)
+    def located_command(**given: Any) -> None:
+        del given["debug"]  # its callback has done all
+        where = {name: given.pop(name) for name in _WHERE}
+        command(settings=settings_of(**where), **given, **{name: value for name, value in where.items() if name in asked})
+
+    parameters: list[inspect.Parameter] = []
+    for one in (one for name, one in asked.items() if name not in _WHERE):
+        named = _WHERE if one.name == "settings" else {}
+        parameters += [inspect.Parameter(name, one.kind, default=None, annotation=kind) for name, kind in named.items()] or [one]
+    parameters.append(inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug))
+    located_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    located_command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return located_command

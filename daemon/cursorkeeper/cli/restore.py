@@ -16,6 +16,7 @@ from cursorkeeper.cli import connect, cursor_name, options, roots
 from cursorkeeper.cli.cursor_making import Imported
 from cursorkeeper.cli.importing import Plan, run_import, scan
 from cursorkeeper.cli.output import Bar, json_line, say
+from cursorkeeper.settings import Settings
 
 
 @contextmanager
@@ -30,19 +31,16 @@ def readable(file: Path) -> Iterator[Path]:
         yield Path(spool.name)
 
 
+@options.located
 def restore(
+    *,
     file: Annotated[Path, typer.Argument(help="What `cursorkeeper export` wrote; - for standard input.")],
     cursor: Annotated[str | None, typer.Option(help="Under this name, 'TOPIC|SUBSCRIPTION'; default: the name in the file.")] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="If the cursor exists: take it over, delete it, and make it anew from the file.")
     ] = False,
-    zookeeper: options.Zookeeper = None,
-    gateway: options.Gateway = None,
-    root: options.Root = None,
-    config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
+    settings: Settings,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Make a cursor from an export: it is claimed, its acks are made durable and confirmed, and it is closed.
 
@@ -50,7 +48,6 @@ def restore(
     whoever has the cursor open is deposed, the old state is deleted (its epoch and generation go on growing), and the
     state of the file is written: acks that are not in the file will be delivered again.
     """
-    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
     name = None if cursor is None else cursor_name.parse(cursor)
 
     async def work(plan: Plan) -> Imported:

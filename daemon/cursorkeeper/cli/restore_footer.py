@@ -27,6 +27,7 @@ from cursorkeeper.core.positions import NUMBER_MAX
 from cursorkeeper.format import footer as codec
 from cursorkeeper.runtime.gc import Owned, doubt, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
+from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper import errors as zk
 
 ABSENT = -1
@@ -179,7 +180,9 @@ def bytes_of(file: Path) -> bytes:
     return data.rstrip(b"\r\n")
 
 
+@options.located
 def restore_footer(
+    *,
     cursor: Annotated[str, typer.Argument(help="'TOPIC|SUBSCRIPTION'.", metavar="CURSOR")],
     file: Annotated[Path | None, typer.Argument(help="The latest bytes of its footer; - for standard input.")] = None,
     as_it_is: Annotated[bool, typer.Option("--as-it-is", help="The bytes that are in the znode now, instead of a file.")] = False,
@@ -187,13 +190,8 @@ def restore_footer(
         bool, typer.Option("--older", help="Also bytes that are not the latest: what was confirmed since is forgotten.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
-    zookeeper: options.Zookeeper = None,
-    gateway: options.Gateway = None,
-    root: options.Root = None,
-    config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
+    settings: Settings,
     json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Put the bytes of a cursor's footer back into ZooKeeper, after showing what they hold.
 
@@ -203,7 +201,6 @@ def restore_footer(
     """
     if (file is None) == (not as_it_is):
         raise CommandError("what is to be put back?", "name a FILE, or say --as-it-is", USAGE)
-    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
     name = cursor_name.parse(cursor)
     data = None if file is None else bytes_of(file)
 

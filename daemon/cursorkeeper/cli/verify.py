@@ -16,6 +16,7 @@ from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
+from cursorkeeper.settings import Settings
 
 
 async def every_cursor(footers: FooterStore) -> AsyncIterator[CursorName]:
@@ -98,16 +99,13 @@ async def _given(names: list[CursorName]) -> AsyncIterator[CursorName]:
         yield name
 
 
+@options.located
 def verify(
+    *,
     cursors: Annotated[list[str] | None, typer.Argument(help="'TOPIC|SUBSCRIPTION', any number.", metavar="CURSOR...")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every cursor.")] = False,
-    zookeeper: options.Zookeeper = None,
-    gateway: options.Gateway = None,
-    root: options.Root = None,
-    config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
+    settings: Settings,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Read everything of cursors: every checksum, the snapshot, and the same state from every older snapshot still kept.
 
@@ -116,7 +114,6 @@ def verify(
     """
     if bool(cursors) == every:
         raise CommandError("nothing to verify" if not every else "cursors and --all", "name cursors, or say --all", USAGE)
-    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, gateway=gateway, root=root)
     names = [cursor_name.parse(c) for c in cursors or []]
 
     async def work() -> tuple[int, int]:
