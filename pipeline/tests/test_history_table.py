@@ -129,7 +129,7 @@ def test_a_live_cursor_is_read_and_a_footer_that_moved_on_is_followed(stack: Sta
             now = await made.footer(name)
             assert not stale.footer.named_ledgers() & now.named_ledgers()
             # the deletion of what was dropped is not waited for by the source: until the stale footer's ledgers are gone
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while await made.exist(stale.footer.named_ledgers()):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             history = History(made.ports.ledgers, reader, options, stale)

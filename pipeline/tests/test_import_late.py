@@ -84,7 +84,7 @@ class Late:
         """By a daemon."""
         keeper, gone = await self.world.keeper("daemon/1"), ImportListener()
         keeper.delete_unopened(REF.name, gone)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while gone.ended != "deleted":
                 await gone.changed.wait()
                 gone.changed.clear()
@@ -149,7 +149,7 @@ async def test_who_waited_for_a_claim_while_its_run_was_aborted_begins_nothing()
     at = StopsAt(2, kinds=frozenset({"get"}))  # the record, which is open; the claim, which is held
     one, _ = await late.attempt(at=at)
     waiting = asyncio.create_task(one.one(REF))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await at.reached.wait()
     await late.decided(State.ABORTED)
     session.expire()
@@ -214,7 +214,7 @@ async def test_what_its_run_has_imported_while_an_attempt_waited_for_the_claim_i
     running = []
     for host, at in (("elsewhere", quicker), ("here", waits)):
         running.append(asyncio.create_task(late.imported(host=host, at=at)))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await at.reached.wait()
     quicker.go.set()
     assert (await running[0]).status == "imported"

@@ -48,7 +48,7 @@ def topic() -> str:
     return f"persistent://public/default/t-{next(_numbers)}"
 
 
-async def until(condition: Callable[[], object], *, what: str, limit_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], *, what: str, limit_s: float = 60.0) -> None:
     """Return as soon as the condition is true. Fails after the limit."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + limit_s

@@ -33,6 +33,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         process.kill()
 
 
+START_MAX_S = 5.0
 READY = """print('{"ready":"gateway","gateway":"127.0.0.1:1"}', flush=True); time.sleep(60)"""
 
 
@@ -74,9 +75,10 @@ def test_an_early_end_shows_the_log(launch: Launch) -> None:
 
 
 def test_waiting_for_readiness_has_a_limit_and_leaves_nothing_behind(launch: Launch, tmp_path: Path) -> None:
-    process = launch(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)", start_max_s=0.5)
+    process = launch(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)", start_max_s=START_MAX_S)
     with pytest.raises(StackError, match="not ready within"):
         process.start()
+    assert (tmp_path / "pid").exists(), f"Python did not start within {START_MAX_S} s: this test would prove nothing"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 

@@ -30,10 +30,10 @@ from clients.tests.zookeeper.scripted_server import EVENT, Peer, ScriptedServer,
 from clients.tests.zookeeper.wait import until
 
 GET, EXISTS, SET_WATCHES, CLOSE = 4, 3, 101, -11
-BUSY_S = 1.5
+BUSY_S = 15.0
 """What a busy machine may add to a wait that is bounded: less than the next limit above it, which would end in another error."""
 SETTINGS = ZooKeeperSettings(
-    session_timeout_ms=600, start_timeout_s=5, request_timeout_s=2, close_timeout_s=0.2, back_off_min_ms=5, back_off_max_ms=40
+    session_timeout_ms=600, start_timeout_s=30, request_timeout_s=20, close_timeout_s=0.2, back_off_min_ms=5, back_off_max_ms=40
 )
 
 

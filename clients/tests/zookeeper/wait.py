@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 async def until(condition: Callable[[], object], limit_s: float = LIMIT_S, what: str = "") -> None:

@@ -25,6 +25,7 @@ from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.pulsar_broker.model import Reason, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import of_version
+from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
 from pyroaring import BitMap
 
 from daemon.tests.assess.pulsar_cluster import TOPIC, PulsarCluster, told
@@ -162,6 +163,7 @@ async def test_zookeeper_away_ends_the_run(cluster: PulsarCluster) -> None:
     await cluster.topic(LAYOUT)
     await cluster.inline(SMALL)
     work = Assessment(await cluster.reader(), Nobody(), DEFAULT, patience=Patience(0.05))
+    cluster.zookeeper.settings = ZooKeeperSettings(request_timeout_s=0.1)
     cluster.zookeeper.disconnect(60)
     with pytest.raises(MigrationError) as raised:
         [row async for row in work.rows(Selection.everything())]

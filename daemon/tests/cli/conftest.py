@@ -66,7 +66,7 @@ class CliWorld(World):
         for at in range(0, 400, 20):
             source.ack(acks(7, *range(at + 1, at + 19, 2)))
             await source.durable()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while source.machine.snapshot is not None:  # noqa: ASYNC110 - a machine tells its listener nothing of snapshots
                     await asyncio.sleep(0.01)
         await self.close(source)

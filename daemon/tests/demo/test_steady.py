@@ -40,7 +40,7 @@ async def test_two_that_never_give_up_both_come_to_an_end(capsys: pytest.Capture
     keeper = FakeKeeper()
     await keeper.start()
     plans = [plan(keeper, seed) for seed in (100, 200)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         flows = await asyncio.gather(*map(flow, plans))
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     takeovers = [line for line in said if "opened" in line]
@@ -62,6 +62,6 @@ async def test_without_the_wish_a_takeover_is_its_end() -> None:
         await until(lambda: keeper.holders, what="it is held")
         await other.open(TOPIC, "s", takeover=True).wait_opened()
         with pytest.raises(CursorDeposed):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await waiting
     await keeper.kill()

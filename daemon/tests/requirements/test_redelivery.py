@@ -260,7 +260,7 @@ async def test_r16_there_is_no_answer_before_the_state_is_recovered() -> None:
         async with SourceConnection(served.address) as session:
             session.open(topic, "sub", takeover=True)
             with pytest.raises(grpc.aio.AioRpcError, match="ask again when its state is recovered") as refused:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await until_held(served.address, topic)
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     finally:

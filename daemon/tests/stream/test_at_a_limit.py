@@ -102,7 +102,7 @@ async def test_credit_comes_back_at_a_limit_without_a_confirmation() -> None:
     await stream.open()
     granted = stream.session._handles[1].credit.granted
     rng, seq = random.Random(1), 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while stream.session._handles[1].credit.spent <= granted:
             for _ in range(20):
                 seq += 1

@@ -94,7 +94,7 @@ async def test_a_source_that_does_not_read_loses_its_stream_only() -> None:
     stream = AckSinkService(factory).Publish(requests(), context)  # type: ignore[arg-type]
     await anext(stream)
     greeted.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not sessions[0].outbox.overflowed:  # noqa: ASYNC110
             await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -54,7 +54,7 @@ async def sessions() -> SessionFactory:
 async def dialled(source: SilentSource, times: int, subscriber: Subscriber) -> None:
     running = asyncio.create_task(subscriber.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for _ in range(times):
                 await source.calls.get()
         assert not running.done()

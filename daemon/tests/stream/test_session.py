@@ -40,7 +40,7 @@ class Stream:
         self.send(open_cursor=pb.OpenCursor(handle=handle, topic=TOPIC, subscription="s", layout=LAYOUT, create=True, takeover=True))
 
     async def until(self, kind: str) -> Any:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 message = await self.session.outbox.next()
                 assert message is not None

@@ -66,7 +66,7 @@ async def test_a_daemon_without_a_token_asks_nobody() -> None:
 
 
 async def test_a_stream_without_a_hello_ends() -> None:
-    async with asyncio.timeout(30), served(hello_timeout_s=0.2) as channel:
+    async with asyncio.timeout(60), served(hello_timeout_s=0.2) as channel:
         call = rpc.AckSinkStub(channel).Publish()
         with pytest.raises(grpc.aio.AioRpcError, match="hello_timeout_s") as ended:
             await call.read()
@@ -80,7 +80,7 @@ async def test_a_stream_without_a_hello_ends() -> None:
 
 
 async def test_streams_are_bounded_and_their_places_come_back() -> None:
-    async with asyncio.timeout(30), served(streams_max=2) as channel:
+    async with asyncio.timeout(60), served(streams_max=2) as channel:
         calls = []
         for _ in range(2):
             calls.append(rpc.AckSinkStub(channel).Publish())

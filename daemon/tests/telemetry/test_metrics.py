@@ -83,7 +83,7 @@ async def test_opens_recoveries_and_refusals() -> None:
         session.receive(pb.SourceMessage(**message))  # type: ignore[arg-type]
 
     async def answered(kind: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (message := await session.outbox.next()) is not None and message.WhichOneof("message") != kind:
                 pass
 
