@@ -138,23 +138,35 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     # the systems it stands on
     gateway: str = "127.0.0.1:7651"
+    """host:port of the ledger gateway."""
     gateway_token_file: str = ""
+    """A file with the token that the gateway asks for."""
     zookeeper: str = "127.0.0.1:2181"
     """host:port[,host:port...][/chroot]"""
     zookeeper_session_timeout_ms: int = 30_000
+    """How long ZooKeeper keeps the session of a daemon that it does not hear."""
     zookeeper_jute_maxbuffer_bytes: int = 0xFFFFF
+    """ZooKeeper's own jute.maxbuffer: how large a request or an answer may be."""
     root: str = "/cursorkeeper/cursors"
+    """Where in ZooKeeper the footers are."""
 
     # cursor ledgers
     ensemble: int = 3
+    """Bookies that share a cursor ledger."""
     write_quorum: int = 3
+    """Copies of each entry."""
     ack_quorum: int = 2
+    """Copies that are stored before an entry counts as written."""
     digest: str = "CRC32C"
+    """BookKeeper's checksum of entries: CRC32C, CRC32, MAC or DUMMY."""
     password: str = ""
+    """The ledgers' password, as in BookKeeper."""
     shrink_ensemble: bool = True
     """With a bookie missing, write with an ensemble of the ack quorum rather than not at all."""
     codec: str = "zstd"
+    """How records are compressed: none, lz4 or zstd."""
     zstd_level: int = 1
+    """From 1, fast, to 22, small."""
 
     # per cursor: see `core.limits.Limits`
     max_entry_bytes: int = _D.max_entry_bytes
@@ -216,10 +228,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     start_timeout_s: float = 0.0
     """How long `run` tries to reach ZooKeeper, and a gateway that can serve, before it gives up; 0: 30 s, and it need only answer."""
     daemon_appends_in_flight_max: int = _K.appends_in_flight_max
+    """Records of all cursors on their way at once."""
     cursors_max: int = _K.cursors_max
+    """Cursors held at once; an open beyond it is refused."""
     detached_cursor_max_ms: int = _K.detached_cursor_max_ms
+    """How long a cursor stays open after its stream broke."""
     footer_poll_s: float = _K.footer_poll_s
+    """How often each footer is looked at, because a watch may be lost."""
     close_timeout_s: float = _K.close_timeout_s
+    """How long a daemon that stops goes on closing cursors."""
     openings_at_once_max: int = _K.openings_at_once_max
     """Requests of cursors that are being opened, to ZooKeeper and BookKeeper, on their way at once; the others wait, the oldest first."""
     ledger_requests_at_once_max: int = _K.ledger_requests_at_once_max
@@ -231,13 +248,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     closings_at_once_max: int = _K.closings_at_once_max
     """Cursors that close at once when the daemon stops."""
     credit_bytes: int = 4 * MIB
+    """Bytes of messages that one handle may have unconfirmed."""
     daemon_credit_bytes: int = 256 * MIB
+    """Bytes of messages that all handles together may have unconfirmed."""
     ack_message_bytes_max: int = 4 * MIB
+    """Bytes of the largest message that a source may send."""
     gc_interval_s: float = 3_600.0
     """How often ledgers that no footer names are looked for; 0: never."""
     uvloop: bool = False
     """Use uvloop if it is installed."""
     log_level: str = "info"
+    """debug, info, warning, error or critical."""
 
     given: tuple[str, ...] = ()
     """Not a setting: the names that some source gave. A default gives way where another limit was given."""
