@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, InlineBase, SnapshotBase
@@ -81,6 +82,31 @@ def test_a_reset_forgets_the_batches_that_were_queued() -> None:
     seq = a.send(partial(DATA, 5, 20, {1, 2}))
     a.go()
     assert a.durable == seq and a.refused_handle is None, "a batch size of the old generation says nothing now"
+
+
+@pytest.mark.parametrize("where", ["queued", "carried", "put back"])
+def test_acks_that_were_not_written_are_not_of_the_generation_after_a_reset(where: str) -> None:
+    bench = Bench()
+    a = bench.opened("A")
+    a.ack(0)
+    a.go()
+    a.ack(8)
+    if where == "put back":
+        append = a.hold(fx.Append)
+        a.unknown(append)
+        a.do(a.hold(fx.ReadFooter))
+        a.do(a.hold(fx.FenceLedger))
+    elif where == "carried":
+        a.seq += 1
+        a.step(ev.SetLayout(a.attach, a.seq, a.machine.generation, (opened(DATA),)))
+    assert bool(a.machine.queue) is (where == "queued") and bool(a.machine.carried) is (where != "queued")
+    a.reset(Position(DATA, -1))
+    a.go()
+    bench.new_generation()
+    a.ack(3)
+    a.go()
+    assert a.durable == a.seq
+    bench.ask()
 
 
 def test_a_layout_too_large_for_the_footer_of_a_reset_is_written_with_the_next_record() -> None:
