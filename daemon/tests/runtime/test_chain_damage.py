@@ -218,6 +218,13 @@ async def test_an_end_record_that_the_footer_was_not_made_of_falls_back() -> Non
 
 
 @virtual
+async def test_an_end_record_that_begins_elsewhere_than_the_footer_says_falls_back() -> None:
+    here = await kept()
+    await here.change_footer(lambda f: replace(f, base=replace(here.base, first_entry=here.base.first_entry + 1)))
+    await _assert_fell_back(here)
+
+
+@virtual
 async def test_a_listed_segment_that_is_something_else_falls_back() -> None:
     here = await kept()
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
