@@ -177,6 +177,8 @@ class FooterMonitor:
             v, old = before
             check.that(version == v + 1, f"version went from {v} to {version}")
             check.that(footer.epoch >= old.epoch, f"epoch went from {old.epoch} to {footer.epoch}")
+            if footer.epoch > old.epoch:
+                check.claimed(name, footer.writer)
             check.that(footer.generation >= old.generation, f"generation went from {old.generation} to {footer.generation}")
             if footer.epoch == old.epoch:
                 check.that(footer.writer == old.writer, f"two writers in epoch {footer.epoch}: {old.writer}, {footer.writer}")
@@ -233,6 +235,11 @@ class Checker:
         self.last_shown: dict[str, str] = {}
         """Writer of a claim -> the source that got the state from its machine last."""
         self.confirmed_by: dict[tuple[CursorName, int], str] = {}
+        self.begun_for: dict[str, Any] = {}
+        """Writer of a claim -> the handle whose open its machine was made for."""
+        self.claims: dict[Any, set[str]] = {}
+        """Handle -> the claimers among the machines that were made for its open."""
+        self.claims_max: int | None = 1
 
     def log(self, text: str) -> None:
         """One line of the trace."""
@@ -248,6 +255,16 @@ class Checker:
             self.violations.append(f"{self._clock():.4f} {problem}")
 
     # ---- judgements
+
+    def claimed(self, name: CursorName, writer: str) -> None:
+        """An open takes the cursor from its owner once: two that wait in two daemons do not take it from one another for ever. A claim
+        whose answer is lost may be repeated by who sent it."""
+        handle = self.begun_for.get(writer)
+        if handle is None or self.claims_max is None:
+            return
+        claims = self.claims.setdefault(handle, set())
+        claims.add(writer)
+        self.that(len(claims) <= self.claims_max, f"{name}: {len(claims)} claims for one open, {handle.title}")
 
     def answered(self, model: Model, machine: CursorMachine, asked: History, found: set[Atom]) -> None:
         """By time: what was told before the open was sent is in its answer, whoever gives it."""

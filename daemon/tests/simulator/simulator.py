@@ -27,6 +27,7 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.gc import GcReport, collect
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import CursorRunner
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.errors import Operation
@@ -99,7 +100,7 @@ class Forms:
 
 
 def make_forms(formats: str, rng: random.Random) -> Forms:
-    """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change of owner), or moves."""
+    """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change of owner), moves, or duels."""
     limited = rng.random() < 0.25
     writer = WholeStateSettings(
         form=rng.choice(list(Form)),
@@ -111,7 +112,7 @@ def make_forms(formats: str, rng: random.Random) -> Forms:
         inline_compression=rng.choice(list(Compression)),
         inline_threshold_bytes=rng.choice((0, 40)),
     )
-    chance = {"native": 0.0, MOVES: 0.0, "pulsar": 1.0, "mixed": rng.choice((0.3, 0.5, 0.7))}[formats]
+    chance = {"native": 0.0, MOVES: 0.0, DUELS: 0.0, "pulsar": 1.0, "mixed": rng.choice((0.3, 0.5, 0.7))}[formats]
     return Forms(chance, writer, rng.choice((1, 10, 100, 400)))
 
 
@@ -204,6 +205,25 @@ def make_moves(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+DUELS = "duels"
+"""As `MOVES`, but opens are waited for at both daemons, and one of them is slow to recover what the other one replaces."""
+
+
+def make_duels(plan: Plan, rng: random.Random) -> Plan:
+    """A claim that takes so long that another one is claimed, read and continued meanwhile."""
+    plan = make_moves(plan, rng)
+    still = dict.fromkeys(plan.troubles, 0.0)
+    return replace(
+        plan,
+        trouble_s=rng.choice((0.1, 0.3)),
+        actions={**plan.actions, "acks": 60, "detach": 5, "delete": 0},
+        open_again=rng.choice((0.05, 0.1)),
+        troubles={**still, "slow_recoveries": 3, "crash": 0.5, "zk_stall": 0.5},
+        impatience=0.0,
+        limits=replace(plan.limits, snapshot_bytes_min=100, snapshot_interval_min_s=0.0, snapshot_age_max_s=1.0),
+    )
+
+
 class NodeGateway:
     """A gateway client whose requests may outlive the daemon that sent them."""
 
@@ -211,6 +231,8 @@ class NodeGateway:
         self.inner, self._rng = inner, rng
         self.unanswered: dict[tuple[int, int], float] = {}
         """(ledger, entry) -> when the append was sent."""
+        self.recovers_at_s = 0.0
+        """Recoveries wait until then."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -236,6 +258,9 @@ class NodeGateway:
         return await self._through(self.inner.create(spec, custom_metadata))
 
     async def fence(self, ledger: int) -> LedgerEnd:
+        wait_s = self.recovers_at_s - asyncio.get_running_loop().time()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
         return await self._through(self.inner.fence(ledger))
 
     async def close_ledger(self, ledger: int) -> LedgerEnd:
@@ -250,6 +275,14 @@ class SimKeeper(Keeper):
 
     check: Checker
     machines: list[Any]
+
+    def open(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
+        begun = len(self.machines)
+        try:
+            super().open(name, request, attach, listener)
+        finally:
+            for machine in self.machines[begun:]:
+                self.check.begun_for[machine.writer_id] = listener
 
     def _new(self, name: CursorName) -> CursorRunner:
         runner = super()._new(name)
@@ -331,8 +364,8 @@ class Simulation:
     def __post_init__(self) -> None:
         self.rng = random.Random(f"{self.seed}/plan")
         self.plan = make_plan(self.rng)
-        if self.formats == MOVES:
-            self.plan = make_moves(self.plan, self.rng)
+        if self.formats in (MOVES, DUELS):
+            self.plan = (make_moves if self.formats == MOVES else make_duels)(self.plan, self.rng)
         self.forms = make_forms(self.formats, random.Random(f"{self.seed}/formats"))
         self.writer = PulsarStateWriter(self.forms.writer)
         self.loop = VirtualLoop(random.Random(f"{self.seed}/loop"))
@@ -407,6 +440,7 @@ class Simulation:
         self.ledgers.check = self.check
         self.bookkeeper.ledgers = self.ledgers
         self.check.ledgers = self.ledgers
+        self.check.claims_max = None if self.forms.pulsar_chance else 1  # there a handle at a limit has the cursor read again
         self.check.chain_max = plan.limits.chain_ledgers_hard_max + SPARE_LEDGERS
         self.check.monitor = FooterMonitor(self.server, self.names, self.check)
         self.check.monitor.on_switch = lambda name, footer: trouble.after_switch(self, name, footer)

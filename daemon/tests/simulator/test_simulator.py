@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.tests.simulator.simulator import MOVES, run
+from daemon.tests.simulator.simulator import DUELS, MOVES, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
@@ -62,9 +62,15 @@ def test_some_seeds_of_moves() -> None:
     assert total["resumed"] and total["trouble zk_old_leader"] and total["trouble zk_stall"]
 
 
+def test_some_seeds_of_duels() -> None:
+    """Opens wait at two daemons, and one of them is slow: an open takes the cursor from its owner once."""
+    assert run_all(range(1, FAST + 1), DUELS)["trouble slow_recoveries"]
+
+
 @pytest.mark.slow
 def test_many_seeds_of_moves() -> None:
     run_all(range(FAST + 1, OF_OTHER_FORMATS + 1), MOVES)
+    run_all(range(FAST + 1, OF_OTHER_FORMATS + 1), DUELS)
 
 
 @pytest.mark.slow

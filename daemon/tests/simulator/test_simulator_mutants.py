@@ -356,6 +356,11 @@ def rule_24_a_claim_that_was_joined_is_a_proof(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(answers, "ask", ask)
 
 
+@mutant_of(simulator.DUELS)
+def rule_25_who_had_a_claim_claims_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(answers, "wants_reopening", lambda m: m.attach_waiting)
+
+
 @mutant_of(simulator.MOVES)
 def rule_27_what_is_shown_is_not_durable(patch: pytest.MonkeyPatch) -> None:
     def drive(m: CursorMachine, now: float) -> None:

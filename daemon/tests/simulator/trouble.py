@@ -151,6 +151,12 @@ def _zk_down(sim: Simulation, rng: random.Random) -> None:
         sim.loop.call_later(rng.choice((0.1, 1.0, 3.0)), lambda: sim.server.up or sim.server.start())
 
 
+def _slow_recoveries(sim: Simulation, rng: random.Random) -> None:
+    """Ledgers that its gateway recovers take their time."""
+    if node := _pick(sim, rng):
+        node.gateway.recovers_at_s = sim.loop.time() + rng.choice((0.1, 0.3, 1.0))
+
+
 def _spurious_watches(sim: Simulation, rng: random.Random) -> None:
     if node := _pick(sim, rng):
         node.session.fire_watches_spuriously()
