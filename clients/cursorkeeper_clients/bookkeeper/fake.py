@@ -39,7 +39,7 @@ class FakeBookKeeper:
     def gateway(
         self, *, role: str = "writer", entries_max: int = 4096, bytes_max: int = 32 << 20, append_timeout_s: float = 30.0
     ) -> FakeGateway:
-        """A client of a gateway process of its own. A second client of the same process: `FakeGateway.another_client`."""
+        """A client of a gateway process of its own."""
         return FakeGateway(
             self, FakeProcess(self), role=role, entries_max=entries_max, bytes_max=bytes_max, append_timeout_s=append_timeout_s
         )

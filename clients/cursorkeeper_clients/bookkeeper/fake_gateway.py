@@ -87,17 +87,6 @@ class FakeGateway:
 
     # --- for tests ---
 
-    def another_client(self) -> FakeGateway:
-        """A second client of the same gateway process, with an append stream of its own."""
-        return FakeGateway(
-            self.store,
-            self.process,
-            role=self.role,
-            entries_max=self._entries_max,
-            bytes_max=self._bytes_max,
-            append_timeout_s=self._append_timeout_s,
-        )
-
     def kill(self) -> None:
         """The gateway process dies and stays away until `come_up`."""
         self.process.kill()

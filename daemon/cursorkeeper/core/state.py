@@ -100,10 +100,6 @@ class LedgerAcks:
         """Whether one entry is acked."""
         return entry < self.high_water and entry not in self.holes
 
-    def acked_count(self) -> int:
-        """How many entries are acked."""
-        return self.high_water - len(self.holes)
-
 
 class AckState:
     __slots__ = (

@@ -7,7 +7,7 @@ what may succeed later without end and says what it waits for; "not enough booki
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -390,8 +390,3 @@ def _base_state(base: Base, footer: Footer, window: StateWindow, budget: StateBu
     # were told of it as a bound
     state.join_delta(Delta(mark_delete=footer.mark_delete))
     return state
-
-
-def ledgers_of(footer: Footer) -> Iterable[int]:
-    """Every ledger a reader of this footer may touch, ascending."""
-    return sorted(footer.named_ledgers())

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
 
 PROTOCOL_VERSIONS = (1,)
-ACK_MESSAGE_BYTES_MAX = 4 << 20
 
 
 class ProtocolViolation(Exception):
