@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -181,9 +181,8 @@ def state(mark_delete: list[int], **others: Any) -> Json:
     return {"markDelete": mark_delete, **others}
 
 
-def settling() -> list[Vector]:
+def mark_deletes() -> list[Vector]:
     two = laid(closed(5, 3), opened(6))
-    text = CursorProperties
     return [
         ("nothing but the base", Cursor().case, state([5, -1], acked={}, highWaters={})),
         ("mark-delete takes the acked prefix after the joins", of(acks(l5=[0, 2]), acks(l5=[1, 4])), state([5, 2], acked={"5": [[4, 4]]})),
@@ -217,6 +216,11 @@ def settling() -> list[Vector]:
             state([6, -1]),
         ),
         ("the footer's mark-delete joins", Cursor().ledger(OPEN, rec(to(5, 1))).footer(mark_delete=Position(5, 3)).case, state([5, 3])),
+    ]
+
+
+def layouts() -> list[Vector]:
+    return [
         (
             "of two lengths of a closed ledger the longer counts",
             of(laid(closed(5, 4), opened(6)), laid(closed(5, 3)), acks(l5=[0, 1, 2], l6=[0])),
@@ -247,6 +251,11 @@ def settling() -> list[Vector]:
         ),
         ("nothing is taken as prefix in a trimmed ledger", of(acks(l5=[0, 1]), laid(trimmed(5), opened(6))), state([5, -1])),
         ("acks below mark-delete are forgotten", of(acks(l4=[7], l5=[1]), to(5, 3)), state([5, 3], acked={}, highWaters={"5": 4})),
+    ]
+
+
+def batches() -> list[Vector]:
+    return [
         (
             "missing indexes are intersected, the larger size counts",
             of(batch(5, 1, 0, 0, 1, 2), batch(5, 1, 4, 0, 2, 3), batch(5, 1, 9, 0, 2)),
@@ -270,6 +279,12 @@ def settling() -> list[Vector]:
         ),
         ("nor one that the prefix passes", of(acks(l5=[0, 1, 2]), batch(5, 1, 2, 0)), state([5, 2], batches=[])),
         ("a batch raises the high water", of(batch(5, 7, 2, 0)), state([5, -1], highWaters={"5": 8})),
+    ]
+
+
+def stamps_and_owners() -> list[Vector]:
+    text = CursorProperties
+    return [
         (
             "the later stamp counts, whichever comes first",
             of(numbers(3, 9, a=1), numbers(3, 2, b=2), numbers(2, 99, c=3)),
@@ -305,40 +320,40 @@ def settling() -> list[Vector]:
     ]
 
 
-def snapshots() -> list[Vector]:
-    def whole(*slices: Slice, **others: Any) -> bytes:
-        return rec(Segment(slices=slices, **others))
+def settling() -> list[Vector]:
+    return [*mark_deletes(), *layouts(), *batches(), *stamps_and_owners()]
 
-    def kept(*, ahead: Delta | None = None) -> Cursor:
-        """Previous: entry 1 in a ledger of deltas. Then a ledger with entry 2 in front of the snapshot of 1 and 2, 3 inside, 4 behind."""
-        first = Cursor().ledger(OPEN, rec(acks(l5=[1])))
-        second = Cursor(ledgers=dict(first.ledgers))
-        front = rec(ahead or acks(l5=[2]))
-        second.snapshot(
-            OPEN,
-            front,
-            whole(part(5, 0, 2, holes=[0])),
-            rec(acks(l5=[3])),
-            whole(part(6, 0, 9, acked=[5])),
-            None,
-            rec(acks(l5=[4])),
-            listed=[2, 4],
-            at=5,
-        )
-        return second.before(first)
 
-    one_to_four = state([5, -1], acked={"5": [[1, 4]], "6": [[5, 5]]}, fellBack=False)
-    fallen = state([5, -1], acked={"5": [[1, 4]]}, fellBack=True)
-    delta = rec(acks(l5=[1]))
-    bare = replace(kept(), previous=None)
-    twice = Cursor(ledgers={100: Stored(())})
-    twice.snapshot(OPEN, whole(part(5, 0, 3, acked=[1])), None, listed=[1], at=2)
-    above = Cursor(ledgers=dict(twice.ledgers))
-    above.snapshot(OPEN, whole(part(5, 0, 3, acked=[1])), None, listed=[1], at=2)
-    above.before(twice)
+def whole(*slices: Slice, **others: Any) -> bytes:
+    return rec(Segment(slices=slices, **others))
+
+
+def kept(*, ahead: Delta | None = None) -> Cursor:
+    """Previous: entry 1 in a ledger of deltas. Then a ledger with entry 2 in front of the snapshot of 1 and 2, 3 inside, 4 behind."""
+    first = Cursor().ledger(OPEN, rec(acks(l5=[1])))
+    second = Cursor(ledgers=dict(first.ledgers))
+    front = rec(ahead or acks(l5=[2]))
+    second.snapshot(
+        OPEN,
+        front,
+        whole(part(5, 0, 2, holes=[0])),
+        rec(acks(l5=[3])),
+        whole(part(6, 0, 9, acked=[5])),
+        None,
+        rec(acks(l5=[4])),
+        listed=[2, 4],
+        at=5,
+    )
+    return second.before(first)
+
+
+ONE_TO_FOUR = state([5, -1], acked={"5": [[1, 4]], "6": [[5, 5]]}, fellBack=False)
+
+
+def bases() -> list[Vector]:
     return [
-        ("a snapshot, deltas around it, and what is in front of it", kept().case, one_to_four),
-        ("a delta in front of firstEntry does not count", kept(ahead=acks(l5=[2, 8])).case, one_to_four),
+        ("a snapshot, deltas around it, and what is in front of it", kept().case, ONE_TO_FOUR),
+        ("a delta in front of firstEntry does not count", kept(ahead=acks(l5=[2, 8])).case, ONE_TO_FOUR),
         (
             "a hole takes nothing back, slices overlap in any order",
             Cursor()
@@ -378,9 +393,22 @@ def snapshots() -> list[Vector]:
         ),
         ("of the footer's generation", of(base=InlineBase(Segment(), EPOCH, GENERATION - 1, 1)), DAMAGED),
         ("and not of a later epoch", of(base=InlineBase(Segment(), EPOCH + 1, GENERATION, 1)), DAMAGED),
+    ]
+
+
+def fall_backs() -> list[Vector]:
+    fallen = state([5, -1], acked={"5": [[1, 4]]}, fellBack=True)
+    plain = rec(acks(l5=[1]))
+    bare = replace(kept(), previous=None)
+    twice = Cursor(ledgers={100: Stored(())})
+    twice.snapshot(OPEN, whole(part(5, 0, 3, acked=[1])), None, listed=[1], at=2)
+    above = Cursor(ledgers=dict(twice.ledgers))
+    above.snapshot(OPEN, whole(part(5, 0, 3, acked=[1])), None, listed=[1], at=2)
+    above.before(twice)
+    return [
         ("a damaged segment: fall back, the next ledgers are read, too", kept().spoilt(101, 2).case, fallen),
         ("a damaged end record: fall back", kept().spoilt(101, 5).case, fallen),
-        ("a listed entry that is a delta: fall back", kept().spoilt(101, 4, delta).case, fallen),
+        ("a listed entry that is a delta: fall back", kept().spoilt(101, 4, plain).case, fallen),
         ("a listed segment of another generation: fall back", kept().spoilt(101, 2, rec(Segment(), generation=1)).case, fallen),
         ("a listed segment of a later epoch: fall back", kept().spoilt(101, 2, rec(Segment(), epoch=EPOCH + 1)).case, fallen),
         ("segments that are not those of the checksum: fall back", kept().spoilt(101, 4, rec(Segment())).case, fallen),
@@ -405,14 +433,18 @@ def snapshots() -> list[Vector]:
         ),
         ("falling back needs the deltas in front of the snapshot", kept().spoilt(101, 1).spoilt(101, 5).case, DAMAGED),
         ("falling back needs the previous chain", kept().spoilt(100, 1).spoilt(101, 5).case, DAMAGED),
-        ("which is not looked at otherwise", kept().spoilt(100, 1).case, one_to_four),
-        ("damage in front of the snapshot is harmless", kept().spoilt(101, 1).case, one_to_four),
-        ("even a record of another cursor", kept().spoilt(101, 1, rec(acks(l5=[9]), name=CursorName("t", "s"))).case, one_to_four),
+        ("which is not looked at otherwise", kept().spoilt(100, 1).case, ONE_TO_FOUR),
+        ("damage in front of the snapshot is harmless", kept().spoilt(101, 1).case, ONE_TO_FOUR),
+        ("even a record of another cursor", kept().spoilt(101, 1, rec(acks(l5=[9]), name=CursorName("t", "s"))).case, ONE_TO_FOUR),
         ("damage behind the snapshot is refused", kept().spoilt(101, 6).case, DAMAGED),
         ("a too new segment is no reason to fall back", kept().spoilt(101, 2, raw(Kind.SEGMENT, b"", version=2)).case, TOO_NEW),
         ("nor a too new end record", kept().spoilt(101, 5, raw(Kind.SNAPSHOT_END, b"", version=2)).case, TOO_NEW),
         ("nor may anything too new be skipped", kept().spoilt(101, 1, raw(Kind.DELTA, b"", version=9)).case, TOO_NEW),
     ]
+
+
+def snapshots() -> list[Vector]:
+    return [*bases(), *fall_backs()]
 
 
 def damage() -> list[Vector]:
@@ -474,24 +506,32 @@ def reserved(delta: Delta) -> bytes:
     return bytes(entry)
 
 
-def bodies() -> list[Vector]:
-    def delta(*parts: int | bytes) -> Case:
-        return of(raw(Kind.DELTA, b"".join(p if isinstance(p, bytes) else leb(p) for p in parts)))
+def joined(parts: Iterable[int | bytes]) -> bytes:
+    """Bytes as they are, numbers as LEB128."""
+    return b"".join(p if isinstance(p, bytes) else leb(p) for p in parts)
 
-    def segment(*parts: int | bytes) -> Case:
-        body = b"".join(p if isinstance(p, bytes) else leb(p) for p in parts)
-        return Cursor().snapshot(OPEN, raw(Kind.SEGMENT, body), None, listed=[1], at=2).case
 
-    def one_slice(bitmap: bytes, *, first: int = 0, last: int = 9, flags: int = 0, ledger: int = 5, size: int | None = None) -> Case:
-        return segment(0, 1, struct.pack("<QIIBI", ledger, first, last, flags, len(bitmap) if size is None else size), bitmap)
+def delta(*parts: int | bytes) -> Case:
+    return of(raw(Kind.DELTA, joined(parts)))
 
-    def acked(ledger: int, *section: int | bytes) -> Case:
-        return delta(16, 1, ledger, *section)
 
-    top, ledgers = (1 << 32) - 1, (1 << 63) - 1
-    good = BitMap([1, 4]).serialize()
-    wide = struct.pack("<QIIBI", 5, 0, top, 0, len(good)) + good
-    two = good[:-4] + good[-2:] + good[-4:-2]  # the same values, descending
+def acked(ledger: int, *section: int | bytes) -> Case:
+    return delta(16, 1, ledger, *section)
+
+
+def segment(*parts: int | bytes) -> Case:
+    return Cursor().snapshot(OPEN, raw(Kind.SEGMENT, joined(parts)), None, listed=[1], at=2).case
+
+
+def one_slice(bitmap: bytes, *, first: int = 0, last: int = 9, flags: int = 0, ledger: int = 5, size: int | None = None) -> Case:
+    return segment(0, 1, struct.pack("<QIIBI", ledger, first, last, flags, len(bitmap) if size is None else size), bitmap)
+
+
+TOP = (1 << 32) - 1
+
+
+def fields() -> list[Vector]:
+    ledgers = (1 << 63) - 1
     return [
         ("nothing at all is a delta", delta(0), state([5, -1])),
         ("an unknown bit", delta(64), DAMAGED),
@@ -500,8 +540,8 @@ def bodies() -> list[Vector]:
         ("a number that is not minimal", delta(b"\x80\x00"), DAMAGED),
         ("the largest ledger", delta(1, ledgers, 1), state([ledgers, 0])),
         ("a ledger of 2^63", delta(1, 1 << 63, 1), DAMAGED),
-        ("mark-delete at the largest entry", delta(1, 5, top + 1), state([5, top])),
-        ("and beyond it", delta(1, 5, top + 2), DAMAGED),
+        ("mark-delete at the largest entry", delta(1, 5, TOP + 1), state([5, TOP])),
+        ("and beyond it", delta(1, 5, TOP + 2), DAMAGED),
         (
             "a stamp of 2^64 - 1",
             delta(2, 0, (1 << 64) - 1, (1 << 64) - 1),
@@ -519,13 +559,18 @@ def bodies() -> list[Vector]:
         ("a text that is not UTF-8", delta(4, 1, 1, 1, 1, b"\xff", 0), DAMAGED),
         ("more properties than bytes", delta(4, 200, 1, 1), DAMAGED),
         ("a layout of none", delta(8, 0), DAMAGED),
-        ("a closed ledger of 2^32 entries", delta(8, 1, 5, 1, top + 1), {"layout": [[5, "closed", top + 1]]}),
-        ("and of one more", delta(8, 1, 5, 1, top + 2), DAMAGED),
+        ("a closed ledger of 2^32 entries", delta(8, 1, 5, 1, TOP + 1), {"layout": [[5, "closed", TOP + 1]]}),
+        ("and of one more", delta(8, 1, 5, 1, TOP + 2), DAMAGED),
         ("an open ledger with entries", delta(8, 1, 5, 0, 1), DAMAGED),
         ("a layout state of 3", delta(8, 1, 5, 3, 0), DAMAGED),
         ("a ledger twice in the layout", delta(8, 2, 5, 0, 0, 0, 0, 0), DAMAGED),
         ("acks of none", delta(16, 0), DAMAGED),
         ("a ledger twice in the acks", delta(16, 2, 5, 0, 0, 0, 0, 0), DAMAGED),
+    ]
+
+
+def sets() -> list[Vector]:
+    return [
         ("ledger 0, and its entry 0", acked(0, 0, 0), state([5, -1], acked={})),
         ("GAPS of one member", acked(5, 0, 0), state([5, 0])),
         ("GAPS with gaps", acked(5, 2 << 2, 1, 0, 3), state([5, -1], acked={"5": [[1, 2], [6, 6]]})),
@@ -538,14 +583,19 @@ def bodies() -> list[Vector]:
         ("empty BITS", acked(5, 2, 1), DAMAGED),
         ("mode 3", acked(5, 3, 1), DAMAGED),
         ("a set that is cut off", acked(5, 2 << 2, 1, 0), DAMAGED),
-        ("a set that begins at 2^32", acked(5, 0, top + 1), DAMAGED),
-        ("GAPS beyond the last entry id", acked(5, 1 << 2, top, 0), DAMAGED),
-        ("RUNS beyond it", acked(5, 1 << 2 | 1, top, 1), DAMAGED),
-        ("BITS beyond it", acked(5, 1 << 2 | 2, top, 3), DAMAGED),
+        ("a set that begins at 2^32", acked(5, 0, TOP + 1), DAMAGED),
+        ("GAPS beyond the last entry id", acked(5, 1 << 2, TOP, 0), DAMAGED),
+        ("RUNS beyond it", acked(5, 1 << 2 | 1, TOP, 1), DAMAGED),
+        ("BITS beyond it", acked(5, 1 << 2 | 2, TOP, 3), DAMAGED),
         ("a gap of 2^64 - 1", acked(5, 10 << 2, 1, (1 << 64) - 1), DAMAGED),
-        ("more than 2^32 members in one record", delta(16, 2, 6, 5 << 2 | 1, 0, top, 1, 0, 0), DAMAGED),
-        ("a batch of size 2^32", delta(32, 1, 5, 1, top + 1, 1, 0, 0), {"batches": [[5, 1, top + 1, [[0, 0]]]]}),
-        ("and of one more", delta(32, 1, 5, 1, top + 2, 1, 0, 0), DAMAGED),
+        ("more than 2^32 members in one record", delta(16, 2, 6, 5 << 2 | 1, 0, TOP, 1, 0, 0), DAMAGED),
+    ]
+
+
+def partly_acked() -> list[Vector]:
+    return [
+        ("a batch of size 2^32", delta(32, 1, 5, 1, TOP + 1, 1, 0, 0), {"batches": [[5, 1, TOP + 1, [[0, 0]]]]}),
+        ("and of one more", delta(32, 1, 5, 1, TOP + 2, 1, 0, 0), DAMAGED),
         ("a batch whose index is its size", delta(32, 1, 5, 1, 3, 1, 0, 3), DAMAGED),
         ("a batch that announces two and misses one", delta(32, 1, 5, 1, 3, 2, 0, 0), DAMAGED),
         ("batches that do not ascend", delta(32, 2, 5, 1, 3, 1, 0, 0, 0, 1, 3, 1, 0, 0), DAMAGED),
@@ -555,6 +605,14 @@ def bodies() -> list[Vector]:
             delta(48, 1, 5, 0, 3, 1, 5, 3, 3, 1, 0, 0),
             state([5, -1], acked={"5": [[3, 3]]}, batches=[]),
         ),
+    ]
+
+
+def slices() -> list[Vector]:
+    good = BitMap([1, 4]).serialize()
+    wide = struct.pack("<QIIBI", 5, 0, TOP, 0, len(good)) + good
+    two = good[:-4] + good[-2:] + good[-4:-2]  # the same values, descending
+    return [
         ("acks in a segment", segment(16, 1, 5, 0, 0, 0), DAMAGED),
         ("no slices", segment(0, 0), state([5, -1])),
         ("a slice", one_slice(good), state([5, -1], acked={"5": [[1, 1], [4, 4]]}, highWaters={"5": 10})),
@@ -571,11 +629,15 @@ def bodies() -> list[Vector]:
         (
             "one range of all containers four times: 196,609 count",
             segment(0, 4, wide * 4),
-            state([5, -1], acked={"5": [[1, 1], [4, 4]]}, highWaters={"5": top + 1}),
+            state([5, -1], acked={"5": [[1, 1], [4, 4]]}, highWaters={"5": TOP + 1}),
         ),
         ("and five times: 262,145 are too many", segment(0, 5, wide * 5), DAMAGED),
         ("fewer slices than announced", segment(0, 2, struct.pack("<QIIBI", 5, 0, 9, 0, len(good)), good), DAMAGED),
     ]
+
+
+def bodies() -> list[Vector]:
+    return [*fields(), *sets(), *partly_acked(), *slices()]
 
 
 def footers() -> list[Vector]:
