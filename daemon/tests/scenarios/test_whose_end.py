@@ -179,9 +179,8 @@ async def test_a_broken_predecessors_close_does_not_close_its_successor() -> Non
 # ---- the keeper stops
 
 
-@virtual
-async def test_a_stop_during_a_claim_closes_the_footer_again() -> None:
-    world = World()
+async def claiming(world: World) -> Source:
+    """Who claims the cursor of an owner that died, and cannot fence its ledger: the bookies are away."""
     dead = Source(await world.keeper("dead"))
     await dead.open()
     await dead.durable(dead.ack(acks(DATA, 1)))
@@ -190,6 +189,13 @@ async def test_a_stop_during_a_claim_closes_the_footer_again() -> None:
     world.bookkeeper.bookies_up = 0
     made.keeper.open(NAME, ev.Open(takeover=True), made.attach, made.told)
     await until(lambda: made.keeper.cursors[NAME].machine.state is State.FENCING)
+    return made
+
+
+@virtual
+async def test_a_stop_during_a_claim_closes_the_footer_again() -> None:
+    world = World()
+    made = await claiming(world)
     stop = asyncio.get_running_loop().create_task(made.keeper.close())
     await asyncio.sleep(1.0)
     assert footer(world).state is FooterState.OPEN
@@ -204,14 +210,7 @@ async def test_a_stop_during_a_claim_closes_the_footer_again() -> None:
 @virtual
 async def test_a_stop_says_which_claims_it_leaves_open_and_begins_none() -> None:
     world = World()
-    dead = Source(await world.keeper("dead"))
-    await dead.open()
-    await dead.durable(dead.ack(acks(DATA, 1)))
-    dead.keeper.abandon()
-    made = Source(await world.keeper())
-    world.bookkeeper.bookies_up = 0
-    made.keeper.open(NAME, ev.Open(takeover=True), made.attach, made.told)
-    await until(lambda: made.keeper.cursors[NAME].machine.state is State.FENCING)
+    made = await claiming(world)
     assert await made.keeper.close(timeout_s=2.0) == [NAME]
     # a claim that is not sent yet, and cannot be
     late = Source(await world.keeper("late"))
