@@ -1,8 +1,7 @@
 """Stories in which a confirmed ack could be lost: one per rule of the commit protocol that forbids it.
 
-A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md.
-In each story A is the owner it is about, B the next one; the last
-line is the checker's question (`ask`).
+A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md. In each story A is the owner
+it is about, B the next one; the last line is the checker's question (`ask`).
 """
 
 from __future__ import annotations

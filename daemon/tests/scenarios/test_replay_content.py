@@ -1,8 +1,7 @@
 """Stories about what a replay makes of segments and deltas that were taken at different instants.
 
-A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md.
-The writer's state lives on while a snapshot is written; whatever
-the order in which a reader joins segments and deltas, it has to come to the writer's state.
+A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md. The writer's state lives on while
+a snapshot is written; whatever the order in which a reader joins segments and deltas, it has to come to the writer's state.
 """
 
 from __future__ import annotations

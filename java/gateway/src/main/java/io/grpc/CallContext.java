@@ -7,7 +7,7 @@ package io.grpc;
 public final class CallContext {
   private CallContext() {}
 
-  /** Of the call whose thread this is. */
+  /** The context of the call that this thread serves; null outside of calls. */
   public static Context.CancellableContext current() {
     return Context.current().cancellableAncestor;
   }

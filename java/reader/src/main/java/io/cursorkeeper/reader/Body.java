@@ -25,7 +25,7 @@ final class Body {
     final TreeMap<Long, Runs> acks = new TreeMap<>();
     final List<Batch> batches = new ArrayList<>();
     final List<Slice> slices = new ArrayList<>();
-    /** Of an end record. */
+    /** Entry ids of an end record's segments. */
     final List<Long> segments = new ArrayList<>();
     long length;
     long checksum;

@@ -209,7 +209,7 @@ final class CursorReader {
 
     // ---- what Main passes on
 
-    /** Of a case in JSON. */
+    /** The ledgers of a case, from its JSON. */
     static Map<Long, Ledger> ledgersOf(Map<?, ?> told) {
         Map<Long, Ledger> found = new HashMap<>();
         told.forEach((id, ledger) -> {

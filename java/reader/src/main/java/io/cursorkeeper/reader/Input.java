@@ -77,7 +77,7 @@ final class Input {
         return value;
     }
 
-    /** Of items that take a byte at least. */
+    /** The number of items that follow, each of at least a byte. */
     int count(String what, int least) {
         long count = leb(left(), "the number of " + what);
         if (count < least) {

@@ -267,7 +267,7 @@ final class PulsarState {
                 return content;
             }
 
-            /** One, or packed ones. */
+            /** The field's numbers: a single one, or a packed list. */
             List<Long> numbers() {
                 if (content == null) {
                     return List.of(signed());

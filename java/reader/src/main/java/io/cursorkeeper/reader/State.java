@@ -59,7 +59,7 @@ final class State {
         highWaters.merge(ledger, entry + 1, Math::max);
     }
 
-    /** As JSON. */
+    /** Settles the state and returns it as JSON. */
     Map<String, Object> settled() {
         batches.values().stream().filter(batch -> batch.missing().isEmpty())
                 .forEach(batch -> ack(batch.entry().ledger(), Runs.one(batch.entry().entry(), batch.entry().entry())));

@@ -51,7 +51,7 @@ final class Access {
     mayEnd(caller, ledgerId, whose);
   }
 
-  /** Close or delete. */
+  /** Throws where the caller may neither close nor delete the ledger. */
   void mayEnd(Caller caller, long ledgerId, Whose whose) {
     mayWrite(caller, ledgerId, whose);
     boolean namesNone = callersMayNameNone && caller.deployment().isEmpty();

@@ -55,7 +55,7 @@ public final class Gateway {
   private final ScheduledExecutorService replyThread = Executors.newSingleThreadScheduledExecutor(named("reply"));
   private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(named("health"));
   private final ExecutorService readThreads = Executors.newFixedThreadPool(READ_THREADS, named("read"));
-  /** Of writers, and of everybody else. */
+  /** Whether a caller is a writer, to the threads of its lists: readers cannot take those of writers. */
   private final Map<Boolean, ExecutorService> listThreads = Map.of(true, lists(), false, lists());
   private final AtomicInteger connections = new AtomicInteger();
   private final EventLoopGroup accepting = new MultiThreadIoEventLoopGroup(1, named("accept"), NioIoHandler.newFactory());

@@ -29,22 +29,22 @@ final class Memory {
     return Math.min(Runtime.getRuntime().maxMemory(), PlatformDependent.maxDirectMemory());
   }
 
-  /** Between append streams and bookies. */
+  /** Bytes of entries between append streams and bookies. */
   static long appendBytes() {
     return Math.min(APPEND_BYTES_MAX, bytes() / 8);
   }
 
-  /** Between bookies and writers that read, and as much again for everybody else. */
+  /** Bytes between bookies and writers that read, and as much again for everybody else. */
   static long readBytes() {
     return Math.min(READ_BYTES_MAX, bytes() / 8);
   }
 
-  /** Messages of which a part has arrived. */
+  /** Bytes of messages of which a part has arrived. */
   static long halfSentBytes() {
     return bytes() / 4;
   }
 
-  /** Answers of lone calls that their callers have not taken yet. */
+  /** Bytes of answers of lone calls that their callers have not taken yet. */
   static long replyBytes() {
     return bytes() / 16;
   }

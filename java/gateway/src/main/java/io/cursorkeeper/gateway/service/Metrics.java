@@ -14,7 +14,6 @@ final class Metrics implements AppendMeter {
   private static final double[] LATENCY_BOUNDS_S =
       {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15};
 
-  /** What is counted. */
   enum Counter {
     APPENDS("appends_total", "Entries acknowledged by their ack quorum"),
     APPEND_BYTES("append_bytes_total", "Bytes of acknowledged entries"),
@@ -85,7 +84,7 @@ final class Metrics implements AppendMeter {
     failures.clear();
   }
 
-  /** The page. */
+  /** All metrics as Prometheus reads them. */
   String text() {
     StringBuilder page = new StringBuilder();
     for (Counter counter : Counter.values()) {

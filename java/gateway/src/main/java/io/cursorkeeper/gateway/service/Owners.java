@@ -36,7 +36,7 @@ final class Owners {
         : client.getLedgerMetadata(ledgerId).thenApply(metadata -> learn(ledgerId, metadata.getCustomMetadata()));
   }
 
-  /** What was just read or written. */
+  /** Remembers whose ledger it is, from metadata that was just read or written. */
   Whose learn(long ledgerId, Map<String, byte[]> custom) {
     Whose whose = Whose.of(custom);
     synchronized (remembered) {

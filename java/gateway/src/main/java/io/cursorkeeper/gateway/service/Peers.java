@@ -108,7 +108,7 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
     private final String method;
     private final boolean lone;
     private volatile Context.CancellableContext call;
-    /** 0: nothing is missing. */
+    /** Since when a part of a message is missing; 0: none is. */
     private volatile long waitsSinceNanos;
     private volatile long half;
     private long answered;

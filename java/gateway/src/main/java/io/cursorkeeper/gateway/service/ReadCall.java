@@ -69,7 +69,7 @@ final class ReadCall {
   private long largestSeen;
   /** Room that is held for what has arrived and was not taken by the caller yet. */
   private long held;
-  /** Of it, what the transport has. */
+  /** The part of {@code held} that was given to the transport. */
   private long sending;
   private long wanted;
   private boolean isWaiting;
@@ -80,7 +80,6 @@ final class ReadCall {
   private boolean sentAny;
   private boolean ended;
 
-  /** What all reads have in common. */
   record Shared(Call call, Metrics metrics, Executor threads, int entryBytesMax, long stallMaxMs) {}
 
   ReadCall(ReadHandle handle, ReadRequest request, int chunkBytes, ServerCallStreamObserver<ReadReply> caller,

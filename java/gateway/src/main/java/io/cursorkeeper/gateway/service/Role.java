@@ -15,7 +15,7 @@ enum Role {
     this.word = word;
   }
 
-  /** As callers write it. */
+  /** The role's name, as callers and flags write it. */
   String word() {
     return word;
   }
