@@ -98,9 +98,9 @@ test-containers: setup $(JAR)
 	$(PYTEST) -n $(WORKERS) --max-worker-restart 1 testcontainers_tests
 
 # Which rules of core and runtime could go without a test noticing. All of them take hours: SAMPLE=200 takes so many by chance,
-# ONLY=rolling those of one module.
+# ONLY=rolling those of one module, EACH=20 so many of each.
 mutants: setup
-	$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(EACH),--each $(EACH)) $(if $(ONLY),--only $(ONLY))
 
 bench: setup $(VENV)/.spark $(JAR)
 	$(BIN)/python -m bench

@@ -1,7 +1,7 @@
-"""`make mutants`, or `python -m tools.mutants [--only WORD] [--sample N] [--json]`: which mutants of core and runtime survive.
+"""Which mutants of core and runtime no test notices: `make mutants`, or `python -m tools.mutants --only rolling --each 20`.
 
-For whoever changes the commit protocol. Exit code: 0 no survivor beyond `equivalent.toml`, 1 survivors, 2 the tests fail
-without a mutant.
+For whoever changes the commit protocol. Exit code: 0 nobody survives but those of `equivalent.toml`; 1 survivors, or entries of
+`equivalent.toml` that name nothing any more; 2 nothing was tried: the tests fail without a mutant, or no mutant has such a name.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import json
 import random
 import sys
+import textwrap
 import tomllib
 from collections import Counter, deque
 from collections.abc import Callable
@@ -28,15 +29,27 @@ PACKAGES = ("core", "runtime")
 TESTS = tuple(f"daemon/tests/{room}" for room in ("core", "scenarios", "runtime", "format", "stream"))
 NATIVE_SEEDS, OTHER_SEEDS = 44, 8
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+COLUMNS = 80
 
 
-def all_mutants(only: list[str]) -> list[Mutant]:
-    """Of every module whose mutants' names hold one of these words; of all, if there is none."""
+def all_mutants() -> list[Mutant]:
     found: list[Mutant] = []
     for package in PACKAGES:
         for file in sorted((ROOT / "daemon/cursorkeeper" / package).glob("*.py")):
             found += mutants_of(f"cursorkeeper.{package}.{file.stem}", file.read_text())
-    return [m for m in found if not only or any(word in m.key for word in only)]
+    return found
+
+
+def chosen(mutants: list[Mutant], only: list[str], sample: int, each: int, seed: int) -> list[Mutant]:
+    """Those whose names hold one of the words (all, if there is none); of these so many by chance, or so many of each module."""
+    rng = random.Random(seed)
+    found = [m for m in mutants if not only or any(word in m.key for word in only)]
+    if each:
+        by_module: dict[str, list[Mutant]] = {}
+        for mutant in found:
+            by_module.setdefault(mutant.module, []).append(mutant)
+        found = [m for of in by_module.values() for m in rng.sample(of, min(each, len(of)))]
+    return rng.sample(found, min(sample, len(found))) if sample else found
 
 
 def equivalent() -> dict[str, str]:
@@ -50,10 +63,13 @@ class Trials:
     def __init__(self, mutants: list[Mutant], workers: int) -> None:
         self.mutants, self.workers = mutants, workers
         self.verdicts: list[Verdict] = []
-        self.problem = ""
+        self.problem = "the tests cannot be collected"
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Instead of running the tests."""
+        if session.testsfailed:
+            return True
+        self.problem = ""
         console = Console(stderr=True)
         seeds = [(n, "native") for n in range(1, NATIVE_SEEDS + 1)]
         seeds += [(n, formats) for formats in ("pulsar", "mixed") for n in range(1, OTHER_SEEDS + 1)]
@@ -81,25 +97,28 @@ class Trials:
         self.verdicts.append(verdict)
         progress.advance(bar)
         if not verdict.killer:
-            progress.console.print(f"survives: {verdict.mutant.key}", highlight=False, markup=False, soft_wrap=True)
+            progress.console.print(said(verdict), highlight=False, markup=False, soft_wrap=True)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     words = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     words.add_argument("--only", action="append", default=[], help="mutants whose name holds this word; may be repeated")
-    words.add_argument("--sample", type=int, default=0, help="so many of them, by chance; 0: all")
+    words.add_argument("--sample", type=int, default=0, help="so many of them, by chance")
+    words.add_argument("--each", type=int, default=0, help="so many of each module, by chance")
     words.add_argument("--seed", type=int, default=1, help="of that chance")
     words.add_argument("--workers", type=int, default=2, help="mutants at a time")
     words.add_argument("--list", action="store_true", help="name the mutants and try none")
     words.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
-    args = words.parse_args()
-    known = equivalent()
-    mutants = [m for m in all_mutants(args.only) if m.key not in known]
-    if args.sample:
-        mutants = random.Random(args.seed).sample(mutants, min(args.sample, len(mutants)))
+    args = words.parse_args(arguments)
+    known, every = equivalent(), all_mutants()
+    stale = sorted(known.keys() - {m.key for m in every})
+    mutants = chosen([m for m in every if m.key not in known], args.only, args.sample, args.each, args.seed)
     if args.list:
         print("\n".join(m.key for m in mutants))
         return 0
+    if not mutants:
+        print(f"no mutant's name holds {' or '.join(args.only)}: --list shows them", file=sys.stderr)
+        return 2
     trials = Trials(mutants, args.workers)
     options = [
         "-o",
@@ -119,11 +138,22 @@ def main() -> int:
     if trials.problem:
         print(trials.problem, file=sys.stderr)
         return 2
-    return report(trials.verdicts, as_json=args.json)
+    return report(trials.verdicts, stale, as_json=args.json)
 
 
-def report(verdicts: list[Verdict], *, as_json: bool) -> int:
-    """Survivors last: they are what somebody has to look at."""
+def said(verdict: Verdict) -> str:
+    """Where it is, and below that its name, in lines that fit."""
+    mutant = verdict.mutant
+    place = f"daemon/{mutant.module.replace('.', '/')}.py:{mutant.line}{'' if verdict.is_run else ' (no test runs it)'}"
+    return f"{place}\n{_wrapped(mutant.key)}"
+
+
+def _wrapped(key: str) -> str:
+    return textwrap.fill(key, COLUMNS, initial_indent="    ", subsequent_indent="      ", break_on_hyphens=False)
+
+
+def report(verdicts: list[Verdict], stale: list[str], *, as_json: bool) -> int:
+    """Survivors last: they are what somebody has to look at. `stale`: entries of `equivalent.toml` that name nothing."""
     survivors = [v for v in verdicts if not v.killer]
     if as_json:
         rows = [{"mutant": v.mutant.key, "line": v.mutant.line, "killer": v.killer, "seconds": round(v.seconds, 2)} for v in verdicts]
@@ -134,9 +164,11 @@ def report(verdicts: list[Verdict], *, as_json: bool) -> int:
         for operator, count in sorted(by_operator.items()):
             print(f"{operator:20} {count:5} tried {left[operator]:4} survive")
         for v in sorted(survivors, key=lambda v: (v.mutant.module, v.mutant.line)):
-            print(f"{v.mutant.module.replace('.', '/')}.py:{v.mutant.line}: {v.mutant.key}{'' if v.is_run else ' (no test runs it)'}")
+            print(said(v))
         print(f"{len(verdicts)} tried, {len(survivors)} survive")
-    return 1 if survivors else 0
+    for key in stale:
+        print(f"{EQUIVALENT.name} names what is not in the source any more:\n{_wrapped(key)}", file=sys.stderr)
+    return 1 if survivors or stale else 0
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ from types import FunctionType
 
 import pytest
 
-from tools.mutants.__main__ import all_mutants, equivalent
+from tools.mutants.__main__ import all_mutants, chosen, equivalent, main, report
 from tools.mutants.operators import Mutant, code_of, mutants_of
+from tools.mutants.trial import Verdict
 
 SOURCE = """
 class Door:
@@ -69,5 +70,29 @@ def test_a_mutant_of_words_that_are_gone_is_not_found() -> None:
 
 def test_what_is_listed_as_equivalent_is_in_the_source() -> None:
     known = equivalent()
-    assert not sorted(known.keys() - {m.key for m in all_mutants([])})
+    assert not sorted(known.keys() - {m.key for m in all_mutants()})
     assert all(len(why) > 20 for why in known.values())
+
+
+def test_survivors_and_stale_entries_are_said_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    mutant = Mutant("cursorkeeper.core.door", "Door.open", "guard removed", f"if {' or '.join(['self.is_shut(key)'] * 9)}", 12)
+    assert report([Verdict(mutant, "a test", 1.0)], [], as_json=False) == 0
+    assert report([Verdict(mutant, "", 1.0)], [], as_json=False) == 1
+    assert report([Verdict(mutant, "a test", 1.0)], [mutant.key], as_json=False) == 1
+    out, problems = capsys.readouterr()
+    assert max(map(len, (out + problems).splitlines())) <= 80
+    assert "daemon/cursorkeeper/core/door.py:12" in out and "names what is not in the source any more" in problems
+    assert " ".join(mutant.key.split()) in " ".join(problems.split())
+
+
+def test_a_name_that_no_mutant_has_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "no such function"]) == 2
+    assert "no such function" in capsys.readouterr().err
+
+
+def test_a_sample_is_of_each_module_and_the_same_every_time() -> None:
+    mutants = [Mutant(module, "f", "call skipped", f"call({i})", i) for module in ("a", "b") for i in range(9)]
+    taken = chosen(mutants, [], 0, 3, 1)
+    assert [m.module for m in taken] == ["a"] * 3 + ["b"] * 3
+    assert taken == chosen(mutants, [], 0, 3, 1)
+    assert chosen(mutants, ["b:"], 2, 0, 1) == chosen(mutants[9:], [], 2, 0, 1)
