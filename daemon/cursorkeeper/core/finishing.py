@@ -232,8 +232,7 @@ def _drive_close(m: CursorMachine) -> None:
         if m.state_writer is None:
             snapshotting.start(m, snapshotting.LOST, m.now)
         return  # what is stored is less than what was confirmed
-    if m.snapshot is not None:
-        snapshotting.abort(m)
+    snapshotting.abort(m)
     if not _is_all_written(m):
         return
     if m.writer.phase is WriterPhase.OPEN:
@@ -245,10 +244,10 @@ def _drive_close(m: CursorMachine) -> None:
 
 
 def _is_all_written(m: CursorMachine) -> bool:
-    """Nothing waits for a flush or for its answer, or what waits may not be written."""
+    """Nothing waits for a flush or for its answer, or what waits may not be written. What was queued was absorbed."""
     if m.writer.outbox or m.writer.unconfirmed:
         return False
-    return not (m.queue or m.carried or m.progress.has_unbound) or whole_states.is_stuck(m)
+    return not m.carried or whole_states.is_stuck(m)
 
 
 def close_at_s(m: CursorMachine) -> float | None:

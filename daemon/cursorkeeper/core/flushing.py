@@ -182,19 +182,15 @@ def on_appended(m: CursorMachine, event: ev.Appended, now: float) -> None:
 def confirm(m: CursorMachine) -> None:
     """Durable follows what is acknowledged, once the footer names the ledger and holds what only it can hold."""
     ledger = m.writer.current
-    if ledger is None or not ledger.named or ledger.acked_record is None or ledger.acked_record <= m.progress.durable:
+    if ledger is None or not ledger.named or ledger.acked_record is None:
         return
     upto = m.progress.durable
     for record in range(upto + 1, ledger.acked_record + 1):
-        outgoing = m.writer.unconfirmed.get(record)
-        if outgoing is not None:
-            if not whole_states.is_held(m, outgoing):
-                break
-            del m.writer.unconfirmed[record]
-            whole_states.durable(m, outgoing)
+        if not whole_states.is_held(m, m.writer.unconfirmed[record]):
+            break
+        whole_states.durable(m, m.writer.unconfirmed.pop(record))
         upto = record
-    if upto > m.progress.durable:
-        m.confirmed(m.progress.made_durable(upto))
+    m.confirmed(m.progress.made_durable(upto))
 
 
 def on_append_failed(m: CursorMachine, event: ev.AppendFailed, now: float) -> None:

@@ -60,8 +60,6 @@ class SnapshotRun:
     reason: str
     snapshot_id: int
     phase: SnapshotPhase = SnapshotPhase.MOVING
-    left: int | None = None
-    """The ledger that was being written when it started."""
     plan: SnapshotPlan | None = None
     waiting: set[int] = field(default_factory=set)
     parts: list[Part] = field(default_factory=list)
@@ -90,8 +88,7 @@ def start(m: CursorMachine, reason: str, now: float) -> None:
     """Begins a snapshot by leaving the current ledger; does nothing where one is under way."""
     if m.snapshot is not None:
         return
-    current = m.writer.current
-    m.snapshot = SnapshotRun(reason, (m.epoch << 32) | (m.sequence & 0xFFFFFFFF), left=current.ledger if current else None)
+    m.snapshot = SnapshotRun(reason, (m.epoch << 32) | (m.sequence & 0xFFFFFFFF))
     m.cost.snapshot_at_s = now
     rolling.leave_planned(m)
 
@@ -113,12 +110,12 @@ def drive(m: CursorMachine, now: float) -> None:
     if run is None:
         _maybe_start(m, now)
         return
-    ledger = m.writer.current
-    led_to = ledger is not None and (ledger.named or (ledger.first_acked and is_named_by_switch(m)))
-    if run.phase is SnapshotPhase.MOVING and led_to and ledger is not None and ledger.ledger != run.left and m.writer.is_usable:
-        run.phase = SnapshotPhase.WRITING
-        run.records_before = m.cost.records
-    if run.phase is SnapshotPhase.SWITCHING and m.commit.outstanding is None and not m.resets and not m.deleting:
+    if run.phase is SnapshotPhase.MOVING and m.writer.is_usable:
+        assert m.writer.current is not None
+        if m.writer.current.named or is_named_by_switch(m):
+            run.phase = SnapshotPhase.WRITING
+            run.records_before = m.cost.records
+    if run.phase is SnapshotPhase.SWITCHING and m.commit.outstanding is None:
         _switch(m, run)
 
 

@@ -34,6 +34,7 @@ def test_a_few_deltas_become_a_snapshot_when_it_is_asked_for() -> None:
     [told] = _told(a)
     base = bench.footer.base
     assert isinstance(base, SnapshotBase) and told.fields == {"ledger": base.ledger, "bytes": base.length}
+    assert a.machine.cost.records == 0, "a reader needs none of the deltas before it"
     assert bench.footer.previous is not None and {c.ledger for c in bench.footer.previous.chain} == before
     # nothing was acked since: the cost rule would never take the second one
     a.step(ev.Snapshot())

@@ -82,6 +82,7 @@ def test_a_reset_forgets_the_batches_that_were_queued() -> None:
     seq = a.send(partial(DATA, 5, 20, {1, 2}))
     a.go()
     assert a.durable == seq and a.refused_handle is None, "a batch size of the old generation says nothing now"
+    assert a.machine.counters.snapshots_aborted == 0, "there was none"
 
 
 @pytest.mark.parametrize("where", ["queued", "carried", "put back"])
