@@ -118,7 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     # who and where
     name: str = ""
-    """Of this daemon, in footers and in Hello; default: the host's name."""
+    """The daemon's name in footers and in Hello; default: the host's name."""
     listen: str = "127.0.0.1:7650"
     """Where sources publish (`AckSink`) and tools ask (`CursorStore`)."""
     sources: list[str] = []
@@ -240,9 +240,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     openings_at_once_max: int = _K.openings_at_once_max
     """Requests of cursors that are being opened, to ZooKeeper and BookKeeper, on their way at once; the others wait, the oldest first."""
     ledger_requests_at_once_max: int = _K.ledger_requests_at_once_max
-    """Of open cursors: ledgers that are being created or ended at once."""
+    """Ledgers of open cursors that are being created or ended at once."""
     footer_requests_at_once_max: int = _K.footer_requests_at_once_max
-    """Of open cursors: footers that are being read or written at once."""
+    """Footers of open cursors that are being read or written at once."""
     inline_states_per_s_max: int = _K.inline_states_per_s_max
     """States that the daemon writes into footers while BookKeeper is away."""
     closings_at_once_max: int = _K.closings_at_once_max
@@ -265,7 +265,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def whole_state_interval_ms(self) -> int:
-        """From one whole state to the next."""
+        """The time from one whole state to the next."""
         rate = self.managed_ledger_default_mark_delete_rate_limit
         return self.flush_interval_ms if "flush_interval_ms" in self.given or not rate else max(1, round(min(1000 / rate, 1e12)))
 
@@ -487,7 +487,7 @@ def _spelt(name: str, source: str) -> str:
 
 
 def _converted(name: str, value: Any, origin: str) -> Any:
-    """As the setting's type. Raises SettingsError."""
+    """The value as the setting's type. Raises SettingsError."""
     try:
         return msgspec.convert(value, _types()[name], strict=False)
     except msgspec.ValidationError as e:

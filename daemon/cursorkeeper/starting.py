@@ -26,7 +26,7 @@ HEALTH_TRY_S = 3.0
 SHORT_LIMIT_S = 30.0
 """How long a start without patience (`start_timeout_s` = 0) may take."""
 PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 1.0
-"""Between two tries; doubles."""
+"""The pause between two tries, which doubles."""
 TELL_AFTER_S, TELL_INTERVAL_S = 3.0, 10.0
 """Until the first line of the log that says what is waited for, if no try has failed before; and between two."""
 

@@ -63,7 +63,7 @@ def convert(job: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
 
 
 def _common(file: Path, name: str, value: object, known: Sequence[str]) -> object:
-    """As the command line would have given it. Raises OptionError."""
+    """The value as the command line would have given it. Raises OptionError."""
     where = f"job-config {file}: {name}"
     if name in PAIRED:
         if not isinstance(value, Mapping | list):

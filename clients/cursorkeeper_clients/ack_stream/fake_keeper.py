@@ -121,7 +121,7 @@ class FakeKeeper:
             stream.send(pb.KeeperMessage(pause=pb.Pause(handle=handle, reason=reason)))
 
     def resume(self) -> None:
-        """And again it is not."""
+        """Ends what `pause` began."""
         for stream, handle in self.holders.values():
             stream.send(pb.KeeperMessage(resume=pb.Resume(handle=handle)))
 

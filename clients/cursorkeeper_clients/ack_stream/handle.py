@@ -111,7 +111,7 @@ class CursorHandle:
                 return self.last_seq
 
     async def wait_durable(self, seq: int, timeout_s: float | None = None) -> None:
-        """Until everything up to `seq` is durable or decided."""
+        """Returns when everything up to `seq` is durable or decided."""
         if seq > self.last_seq:
             raise HandleClosed(f"{self.cursor}: seq {seq} was never sent, the last is {self.last_seq}")
         if seq <= self.durable_seq:
@@ -123,7 +123,7 @@ class CursorHandle:
         await self._within(waiter, timeout_s or self._settings.answer_timeout_s, f"seq {seq} to be durable")
 
     async def wait_resumed(self) -> None:
-        """Until the keeper no longer asks to pause."""
+        """Returns when the keeper no longer asks to pause."""
         while self.paused:
             await self._wait_changed("resume")
 

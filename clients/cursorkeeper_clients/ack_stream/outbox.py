@@ -27,7 +27,7 @@ class Outbox:
             self._room.clear()
 
     async def wait_room(self) -> None:
-        """Until there is room for one more batch."""
+        """Returns when there is room for one more batch."""
         await self._room.wait()
 
     async def take(self) -> bytes:

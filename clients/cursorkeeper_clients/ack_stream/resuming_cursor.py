@@ -141,7 +141,7 @@ class ResumingCursor:
             await asyncio.gather(task, return_exceptions=True)
 
     def fail(self, error: AckStreamError) -> None:
-        """For good: whoever waits gets the error."""
+        """Ends the cursor for good: whoever waits gets the error."""
         self.failed = self.failed or error
         waiters, self._waiters = self._waiters, []
         for _, _, waiter in waiters:

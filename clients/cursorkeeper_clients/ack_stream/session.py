@@ -71,7 +71,7 @@ class SourceSession:
         await handle.wait_left(pb.SourceMessage(delete_cursor=message))
 
     async def wait_ready(self) -> None:
-        """Until the keeper said Hello in a version we speak."""
+        """Returns when the keeper has said Hello in a version that we speak."""
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 while self.keeper is None and self.ended is None:
@@ -83,7 +83,7 @@ class SourceSession:
             raise self.ended
 
     async def wait_ended(self) -> AckStreamError:
-        """Until the stream is over; returns why."""
+        """Returns, when the stream is over, why it is."""
         await self._over.wait()
         assert self.ended
         return self.ended

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """Of one source. ValueError, with the numbers, if they contradict each other."""
+    """Settings of one source. Raises ValueError, with the numbers, if they contradict each other."""
 
     name: str = "python-source"
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -19,14 +19,14 @@ class SourceSettings:
     credentials: bytes = b""
 
     connect_timeout_s: float = 30.0
-    """Until the keeper's Hello."""
+    """How long the keeper's Hello is waited for."""
     open_timeout_s: float = 300.0
-    """From `open` to `StateEnd`; a large state takes its time."""
+    """How long `StateEnd` is waited for after `open`; a large state takes its time."""
     answer_timeout_s: float = 120.0
     """Of a reset, a close, a delete, of waiting for credit and for durability."""
 
     message_bytes_max: int = (4 << 20) - (64 << 10)
-    """Of one batch of acks; the keeper takes 4 MiB."""
+    """Bytes of one batch of acks; the keeper takes 4 MiB."""
     receive_bytes_max: int = 16 << 20
     outgoing_bytes_max: int = 64 << 20
     """Handed over but not yet taken by the network, over all cursors."""

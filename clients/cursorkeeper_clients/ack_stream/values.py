@@ -26,7 +26,7 @@ class Position(NamedTuple):
 
 
 class LayoutState(IntEnum):
-    """Of one data ledger. The numbers are those of the protocol."""
+    """What is known of one data ledger. The numbers are those of the protocol."""
 
     CLOSED = 1
     OPEN = 2

@@ -63,7 +63,7 @@ class AppendStream:
         self._fail_all(lambda ledger: from_status(Operation.APPEND, "CANCELLED", ledger=ledger, message="the client was closed"))
 
     async def _run(self) -> None:
-        """From the first append to the end of the stream."""
+        """Lives from the first append to the end of the stream."""
         error: Callable[[int], GatewayError] = _broken
         try:
             if self._breaks:

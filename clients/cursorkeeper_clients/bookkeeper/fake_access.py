@@ -16,7 +16,7 @@ Custom = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Of one caller. Every method raises `GatewayRefused` NOT_DONE if it may not."""
+    """What one caller may do. Every method raises `GatewayRefused` NOT_DONE if it may not."""
 
     role: str
     deployment: str = ""

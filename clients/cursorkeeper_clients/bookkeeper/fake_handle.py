@@ -81,7 +81,7 @@ class FakeHandle:
         return answered
 
     async def wait_drained(self) -> None:
-        """Until everything queued is answered."""
+        """Returns when everything queued is answered."""
         if self._queue:
             drained = asyncio.get_running_loop().create_future()
             self._drained.append(drained)

@@ -120,9 +120,9 @@ class GatewayInfo:
     roles: tuple[str, ...] = ()
     """The roles that the gateway knows, by name."""
     role: str = ""
-    """Of this client, as the gateway understood it."""
+    """The role of this client, as the gateway understood it."""
     message_entries_max: int = 0
-    """Of one append message; 0: it does not say."""
+    """Entries of one append message; 0: it does not say."""
     message_ledgers_max: int = 0
 
 

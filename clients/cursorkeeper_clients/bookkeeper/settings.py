@@ -16,14 +16,14 @@ ROLES = ("reader", "writer", "migrator")
 
 @dataclass(frozen=True, slots=True)
 class GatewayClientSettings:
-    """Of one client. ValueError, with the numbers, if they contradict each other."""
+    """Settings of one client. Raises ValueError, with the numbers, if they contradict each other."""
 
     address: str = "127.0.0.1:7800"
     role: str = "writer"
     token: str = ""
     """Sent as `cursorkeeper-token` if not empty."""
     password: bytes = b""
-    """Of the ledgers that are read and fenced."""
+    """The password of the ledgers that are read and fenced."""
 
     append_turn_ms: float = 0.0
     """Extra wait before an append message is cut. 0: whoever appends many ledgers has a timer of its own."""
@@ -42,9 +42,9 @@ class GatewayClientSettings:
     delete_timeout_s: float = 15.0
     metadata_timeout_s: float = 15.0
     read_chunk_timeout_s: float = 30.0
-    """For each chunk of a read or a list."""
+    """How long each chunk of a read or a list may take."""
     read_timeout_s: float = 900.0
-    """For a whole read or list."""
+    """How long a whole read or list may take."""
     read_chunk_bytes: int = 1 << 20
 
     stream_back_off_min_ms: int = 50

@@ -51,7 +51,7 @@ class JavaProcess:
 
     @property
     def pid(self) -> int:
-        """Of the running process. Raises `StackError` if there is none."""
+        """Raises `StackError` if the process does not run."""
         if self._process is None:
             raise StackError(f"{self.command} is not running")
         return self._process.pid

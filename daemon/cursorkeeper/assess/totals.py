@@ -98,7 +98,7 @@ class Totals:
         return [row for _, _, row in sorted(self._worst, reverse=True)]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs: the last line of the output."""
+        """The last line of the output of `--json`."""
         return {
             "cursors": self.cursors, "atRisk": self.at_risk, "errors": self.errors_count, "redelivered": self.redelivered,
             "exact": self.is_exact, "byReason": {r.value: self.by_reason[r] for r in Reason if self.by_reason[r]},

@@ -16,7 +16,7 @@ SHORT = {
     Reason.LEDGER_GONE: "cursor ledger gone",
     Reason.WINDOW: "not flushed yet",
 }
-"""For table cells and the plot."""
+"""Reasons in a few words, for table cells and the plot."""
 
 
 def long_reason(reason: Reason, settings: PulsarSettings) -> str:

@@ -37,13 +37,13 @@ SKIPPED_SHOWN = 50
 
 
 def cluster_settings(version: str, conf: Mapping[str, str], frame_bytes: int | None, znode_bytes: int) -> PulsarSettings:
-    """Of the cluster that is looked at. Raises PulsarSettingsError."""
+    """How the cluster that is looked at is set. Raises PulsarSettingsError."""
     found = with_broker_conf(of_version(version), conf)
     return replace(found, frame_bytes_max=frame_bytes or found.frame_bytes_max, znode_bytes_max=znode_bytes)
 
 
 def memory(admin_url: str | None, token_file: Path | None, saved: Path | None, only_topic: str) -> Memory:
-    """Who is asked. Raises CommandError, OSError."""
+    """Who is asked for what brokers have in memory. Raises CommandError, OSError."""
     if admin_url is not None and saved is not None:
         raise CommandError("--admin-url and --internal-stats", "give one of them", USAGE)
     if saved is not None:

@@ -70,7 +70,7 @@ class StateSource(Protocol):
 
 
 class Report(Protocol):
-    """Who is told how it goes: a `Bar`."""
+    """Is told how it goes, as a `Bar` is."""
 
     def say(self, what: str) -> None: ...
 

@@ -220,7 +220,7 @@ class Exporting:
 
 
 def numbers_of(state: PositionInfo) -> dict[str, Any]:
-    """Of the report: what is written."""
+    """The numbers of the report, of what is written."""
     return {
         "markDelete": list(state.mark_delete),
         "acked": count(state.acked),

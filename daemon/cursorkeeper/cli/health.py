@@ -46,7 +46,7 @@ class Answer:
         return {"address": self.address, "service": self.service, "status": self.status, "message": self.message}
 
     def as_error(self) -> CommandError:
-        """Of an answer that is not SERVING."""
+        """The error of an answer that is not SERVING."""
         what = f"{self.service} at {self.address}" if self.service else self.address
         said = f": {self.message}" if self.message else ""
         return CommandError(

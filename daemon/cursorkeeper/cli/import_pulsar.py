@@ -40,7 +40,7 @@ from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.settings import Settings
 
 KIND = "import-pulsar"
-"""In the writer of a footer that an import makes."""
+"""Stands in the writer of a footer that an import makes."""
 REPLACE = (
     "look at both; --replace deletes ours and makes it anew from Pulsar's: whoever has it open is deposed, and what only ours has acked "
     "is delivered again"
@@ -211,7 +211,7 @@ class Unlike(CommandError):
 
 
 def raced(footer: Footer) -> Raced:
-    """By whoever made this one."""
+    """The error where somebody has made the cursor meanwhile."""
     if is_made_by(footer, KIND):
         remedy = "let one of the two runs finish, and run this again: what is the same is left alone"
         return Raced(f"another import makes it at the same time ({footer.writer})", remedy, NO)
@@ -219,7 +219,7 @@ def raced(footer: Footer) -> Raced:
 
 
 class _Quiet:
-    """Of one of many: the bar counts cursors."""
+    """The bar of one cursor among many: it counts cursors."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
@@ -232,7 +232,7 @@ class _Quiet:
 
 
 def numbers_of(cursor: PulsarCursor) -> dict[str, Any]:
-    """Of the report: the state that was read."""
+    """The numbers of the report, of the state that was read."""
     state = cursor.state
     return {
         "markDelete": list(state.mark_delete),

@@ -80,7 +80,6 @@ class Bar:
         return self._progress is not None
 
     def advance(self, count: int = 1) -> None:
-        """So much more is done."""
         self._done += count
         self._update()
 

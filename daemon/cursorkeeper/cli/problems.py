@@ -23,7 +23,7 @@ class Problem:
     exit_code: int
 
     def show(self) -> None:
-        """On standard error, without colours: it may end in a log."""
+        """Writes to standard error, without colours: it may end in a log."""
         sys.stderr.write(f"cursorkeeper: {printable(_one_line(self.message))}\n")
         if self.remedy:
             sys.stderr.write(f"What to do: {printable(_one_line(self.remedy))}\n")

@@ -69,7 +69,7 @@ async def read_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, i
 
 
 async def live_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, int]:
-    """As `read_footer`; a tombstone counts as absent."""
+    """Does as `read_footer` does; a tombstone counts as absent."""
     footer, version = await read_footer(footers, name)
     if footer.state is FooterState.DELETED:
         raise NotFound(f"{name}: this cursor was deleted", "`cursorkeeper ls --deleted` lists tombstones")

@@ -69,7 +69,7 @@ def show(rows: list[Row]) -> None:
 
 
 def _check_plot(file: Path | None) -> None:
-    """Before anything is computed. Raises CommandError."""
+    """Raises CommandError before anything is computed."""
     if file is None:
         return
     if file.suffix not in plot.SUFFIXES:

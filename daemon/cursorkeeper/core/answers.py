@@ -64,7 +64,7 @@ class Answers:
         return question is not None and question.proved
 
     def drop(self, number: int | None) -> bool:
-        """Nobody waits for this one any more. False: nobody did."""
+        """Forgets who waits for this one; False: nobody did."""
         return number is not None and self.questions.pop(number, None) is not None
 
     @property
@@ -91,7 +91,7 @@ class Answers:
 
 
 def ask(m: CursorMachine, number: int, *, is_open: bool) -> None:
-    """From now on somebody waits for proof."""
+    """Adds somebody who waits for proof from now on."""
     m.answers.questions[number] = Question(is_open, joined=m.opening.claim_sent, asked_s=m.now)
 
 

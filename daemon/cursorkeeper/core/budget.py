@@ -16,7 +16,7 @@ from cursorkeeper.core.limits import LAYOUT_LEDGERS_MAX, STATE_BYTES_MAX
 CONTAINER_BYTES: Final = 64
 """Of one container beside its serialized form: its place in the bitmap, its head, what the allocator adds."""
 RUN_CONTAINER_BYTES: Final = CONTAINER_BYTES + 14
-"""Of a container whose entries are all un-acked."""
+"""Memory of a container whose entries are all un-acked."""
 LEDGER_BYTES: Final = 400
 """Of a data ledger: its bitmap, its object, its place in the table."""
 PARTIAL_BYTES: Final = 600
@@ -37,7 +37,7 @@ class StateBudget:
 
     @classmethod
     def reading(cls, state_bytes_max: int, layout_ledgers_max: int) -> StateBudget:
-        """For a reader with these settings."""
+        """The budget of a reader with these settings."""
         return cls(state_bytes_max * READING_QUARTERS // 4, layout_ledgers_max * READING_QUARTERS // 4)
 
 

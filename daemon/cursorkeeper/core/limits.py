@@ -30,7 +30,7 @@ class Limits:
     """What bounds one cursor's machine."""
 
     max_entry_bytes: int = MIB
-    """Of one record: stored header + uncompressed body (PIP-381's threshold)."""
+    """Bytes of one record: stored header + uncompressed body (PIP-381's threshold)."""
     flush_interval_ms: int = 10
     """The longest wait of the oldest pending ack."""
     flush_acks_max: int = 65_536
@@ -50,9 +50,9 @@ class Limits:
     batch_size_max: int = BATCH_SIZE_MAX
     """Messages in one batch entry."""
     mark_delete_properties_bytes_max: int = 64 * KIB
-    """Of all properties of a mark-delete together."""
+    """Bytes of all properties of a mark-delete together."""
     cursor_properties_bytes_max: int = 16 * KIB
-    """Of the whole map; it has to fit a footer."""
+    """Bytes of all properties of a subscription; they have to fit a footer."""
     inline_state_max_bytes: int = 32 * KIB
     """A state up to this size (before base64) is closed into its footer; 0: never."""
     chain_ledgers_max: int = 32
@@ -66,7 +66,7 @@ class Limits:
     snapshot_age_max_s: float = 86_400
     """Deltas older than this are worth a snapshot."""
     snapshot_interval_min_s: float = 1.0
-    """Between two snapshots of a cursor."""
+    """The shortest time between two snapshots of a cursor."""
     snapshot_bytes_min: int = MIB
     """Fewer delta bytes than this start no snapshot."""
     snapshot_cost_ratio: float = 1.0
@@ -76,7 +76,7 @@ class Limits:
     snapshot_segments_in_flight_max: int = 2
     """Segments sent and not answered."""
     inline_backstop_interval_ms: int = 1_000
-    """Between two states written into the footer because BookKeeper is away."""
+    """The time between two states written into the footer because BookKeeper is away."""
     bookkeeper_away_ms: int = 2_000
     """Acks unconfirmed for longer pause the source; with BookKeeper away the inline backstop may then be used."""
     whole_state_interval_ms: int = 1_000

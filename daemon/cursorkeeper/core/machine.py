@@ -51,7 +51,7 @@ _STATS_HOLES_MAX = 1_000_000
 
 @dataclass(slots=True)
 class Counters:
-    """Of this machine's life; for metrics and `Get`."""
+    """Counts over this machine's life, for metrics and `Get`."""
 
     accepted_acks: int = 0
     new_acks: int = 0
@@ -102,7 +102,7 @@ class CursorMachine:
         self.snapshot: SnapshotRun | None = None
         self.snapshot_asked = False
         self.snapshots_failed = 0
-        """In a row, because their ledger failed."""
+        """How many snapshots in a row have failed because their ledger did."""
         self.acks = AckState()
         self.epoch = 0
         self.generation = 1

@@ -13,7 +13,7 @@ ENTRY_ID_MAX: Final = (1 << 32) - 1
 """The largest entry id. Roaring bitmaps of 32 bits hold entry ids; larger ones are refused at intake."""
 
 NUMBER_MAX: Final = (1 << 32) - 1
-"""Of epochs and generations: a record carries both as u32."""
+"""The largest epoch and generation: a record carries both as u32."""
 
 BEFORE_FIRST: Final = -1
 

@@ -33,7 +33,7 @@ TAKEN = "snapshot taken"
 LOST = "lost"
 """The reason of a snapshot that is taken because BookKeeper has lost entries: no interval is waited for."""
 BACK_OFF_MAX_S = 60.0
-"""Between a snapshot that failed and the next try, at most."""
+"""The longest time between a snapshot that failed and the next try."""
 FAILED_MANY = 3
 """So many failures in a row are told to the source as the reason of a pause, if the chain waits for a snapshot."""
 

@@ -141,7 +141,7 @@ class AckState:
         return self._ledger_bytes + self._partial_count * PARTIAL_BYTES
 
     def _count(self, acks: LedgerAcks) -> None:
-        """After every change of a ledger."""
+        """Brings the counts up to date after a change of a ledger."""
         now = acks.measured_bytes()
         self._ledger_bytes += now - acks.counted_bytes
         acks.counted_bytes = now

@@ -78,7 +78,7 @@ class LedgerWriter:
     phase: WriterPhase = WriterPhase.IDLE
     current: OpenLedger | None = None
     token: int = 0
-    """Of what is asked: a ledger, the footer, an end."""
+    """The token of what is asked: a ledger, the footer, an end."""
     asked_at_s: float = 0.0
     failed_at_s: float | None = None
     """Since when nothing but failures came; a ledger that was created ends it."""

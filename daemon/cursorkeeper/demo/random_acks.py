@@ -50,7 +50,7 @@ class RandomBatch:
 
     @property
     def acks(self) -> Acks:
-        """As the stream takes it."""
+        """The batch as the stream takes it."""
         return Acks(self.ledgers, mark_delete=self.mark_delete, properties=self.properties)
 
 

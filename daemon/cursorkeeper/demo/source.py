@@ -54,7 +54,7 @@ class Gates:
             self._opened.set()
 
     async def pass_(self, acks: int) -> None:
-        """Before sending so many more."""
+        """Waits until so many more may be sent."""
         while self._limits and self._sent >= self._limits[0]:
             self._opened.clear()
             await self._opened.wait()

@@ -46,7 +46,7 @@ class Plan:
     moves: bool
     ledger: bool
     batches: int
-    """Of each cursor; 0: until SIGTERM."""
+    """Batches of each cursor; 0: as many as there are until SIGTERM."""
     reset_every: int
     """After so many batches the cursor is set back to its start and filled again; 0: never."""
     drain_s: float
@@ -95,7 +95,7 @@ class Flow:
                     await self._stop.wait()
 
     async def drain(self) -> None:
-        """Until everything that was sent is durable."""
+        """Returns when everything that was sent is durable."""
         await self._wait(lambda: self.durable == self.sent)
 
     async def _wait(self, enough: Callable[[], bool]) -> None:
@@ -123,7 +123,7 @@ class Flow:
             self._handed = number
 
     async def _retake(self, lost: AckStreamError) -> None:
-        """Somebody else has the cursor: after a while, take it back."""
+        """Takes the cursor back, after a while, from somebody else."""
         if not (isinstance(lost, CursorDeposed) and self.plan.retake_ms):
             raise lost
         await asyncio.sleep(self.plan.retake_ms / 1000 * self._rng.uniform(0.5, 1.5))

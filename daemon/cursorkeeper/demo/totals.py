@@ -20,7 +20,7 @@ class Totals:
             self._current = metrics
 
     def process_ended(self) -> None:
-        """It was killed: its last word stays."""
+        """Keeps the last word of a daemon that was killed."""
         for key, value in self._current.items():
             self._ended[key] = self._ended.get(key, 0.0) + value
         self._current = {}
@@ -34,7 +34,7 @@ class Totals:
         return int(self._all().get(f'cursorkeeper_append_bytes_count{{kind="{kind}"}}', 0))
 
     def bytes_written(self, kind: str = "") -> int:
-        """Of one kind of records, or of every kind."""
+        """Bytes of one kind of records, or of every kind."""
         found = ((m, v) for k, v in self._all().items() if (m := COUNT.match(k)))
         return int(sum(v for m, v in found if m.group(1) == "sum" and kind in ("", m.group(2))))
 

@@ -34,7 +34,7 @@ class BadCase:
 
     @property
     def entries_per_ledger(self) -> int:
-        """Of each data ledger; the last may have fewer."""
+        """Entries of each data ledger; the last may have fewer."""
         return -(-self.entries // self.ledgers)
 
     def layout(self) -> list[tuple[int, int]]:

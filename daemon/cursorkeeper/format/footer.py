@@ -46,7 +46,7 @@ FOOTER_BYTES_MAX: Final = 16 * 1024
 """Without inline states, which have their own limit."""
 
 PULSAR_BYTES_MAX: Final = 4 << 20
-"""Of an inline state in Pulsar's form, expanded; writers stay below `inline_state_max_bytes`."""
+"""Bytes of an inline state in Pulsar's form, expanded; writers stay below `inline_state_max_bytes`."""
 _FORMATS: Final = (FORMAT_NATIVE, FORMAT_PULSAR)
 _TAIL: Final = b',"crc32c"'
 _TAIL_FORM: Final = re.compile(rb',"crc32c":"([0-9a-f]{8})"}')

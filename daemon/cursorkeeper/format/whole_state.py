@@ -236,7 +236,7 @@ def _by_ledger(info: PositionInfo) -> Iterator[PositionInfo]:
 
 
 def _only_ledger(own: PositionInfo) -> int:
-    """Of one that `_by_ledger` gave."""
+    """The only ledger of a state that `_by_ledger` gave."""
     return next(iter(own.acked)) if own.acked else next(iter(own.batches)).ledger
 
 

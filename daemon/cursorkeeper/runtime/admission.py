@@ -60,7 +60,6 @@ class Lane:
         self._let_in()
 
     def close(self) -> None:
-        """Nobody is let in any more."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -123,7 +122,7 @@ class Turn:
 
 
 class Pace:
-    """So many a second, the oldest first."""
+    """Lets so many a second through, the oldest first."""
 
     def __init__(self, per_s: float) -> None:
         self._gap_s = 1 / per_s

@@ -102,7 +102,7 @@ def owner_of(metadata: Mapping[str, bytes], deployment: str | None) -> tuple[Cur
 
 
 def owned_of(info: LedgerInfo, deployment: str | None) -> Owned | None:
-    """As `owner_of`, with what else the ledger says of its making."""
+    """What `owner_of` says, with what else the ledger says of its making."""
     owner = owner_of(info.custom_metadata, deployment)
     if owner is None:
         return None

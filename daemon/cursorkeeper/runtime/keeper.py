@@ -526,7 +526,7 @@ class Keeper:
 
     @property
     def appends_in_flight(self) -> int:
-        """Over all cursors."""
+        """Records of all cursors that are on their way."""
         return len(self._sent)
 
     @property

@@ -321,7 +321,6 @@ class CursorRunner:
         self.dispatch(ev.Prove(question))
 
     def forget(self, question: int) -> None:
-        """Nobody wants to know any more."""
         if self._asked.pop(question, None) is not None:
             self.dispatch(ev.Detach(question))
 

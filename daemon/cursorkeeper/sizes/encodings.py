@@ -37,7 +37,7 @@ ENCODINGS = (
     Encoding("snapshot_bytes", "native snapshot", "CursorKeeper's snapshot: all records of it, once in many flushes"),
     Encoding("delta_bytes", "native delta", f"CursorKeeper's flush of {FLUSH_ACKS:,} more acks, at random places"),
 )  # fmt: skip
-"""In the order of the table."""
+"""The encodings, in the order of the table."""
 
 
 def form_bytes(info: PositionInfo, form: Form) -> int:

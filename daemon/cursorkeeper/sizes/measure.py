@@ -28,7 +28,7 @@ class Row:
     delta_acks: int = 0
 
     def as_json(self) -> dict[str, object]:
-        """For programs; sizes in bytes."""
+        """Sizes are in bytes."""
         return {
             "backlog": self.backlog, "density": self.density, "holes": self.holes, "dataLedgers": self.ledgers,
             "snapshotEntries": self.snapshot_entries, "deltaAcks": self.delta_acks, "bytes": self.bytes_by_key,

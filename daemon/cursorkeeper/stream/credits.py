@@ -20,7 +20,7 @@ class CreditPool:
 
 
 class Credit:
-    """Of one handle: cumulative grants since Opened."""
+    """The credit of one handle: cumulative grants since Opened."""
 
     __slots__ = ("_pool", "_released", "granted", "spent")
 

@@ -13,7 +13,7 @@ CONTROL_MESSAGES_MAX = 1_000
 
 
 class Outstanding:
-    """Of one handle. Sequence numbers grow, and confirmations are cumulative."""
+    """What a handle has sent that is not confirmed. Sequence numbers grow, and confirmations are cumulative."""
 
     __slots__ = ("_control", "_cursor", "_parts", "_seqs")
 

@@ -167,7 +167,7 @@ class _Body(NamedTuple):
 def _bodies(
     records: Sequence[tuple[int, bytes | GatewayError]], cursor_hash: int
 ) -> Iterator[tuple[int, _Body | DamageError | GatewayError]]:
-    """Of every entry that is a delta, or that cannot be read."""
+    """The body of every entry that is a delta, or that cannot be read."""
     payloads = [payload for _, payload in records if not isinstance(payload, GatewayError)]
     batch: replay.Batch | None = None
     if len(payloads) == len(records):

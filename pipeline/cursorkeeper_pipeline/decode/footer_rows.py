@@ -112,7 +112,7 @@ def _parts(base: Base, chain: tuple[ChainLedger, ...], prefix: str) -> Iterator[
 
 
 def batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
-    """Of rows that begin with the hash of the cursor's name."""
+    """A batch of rows that begin with the hash of the cursor's name."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     keys = np.array(columns[0], np.uint64).view(np.int64)  # `fleet.cursor_key`, for many
     arrays = [pa.array(keys), *(_column(values, field) for values, field in zip(columns[1:], list(schema)[1:], strict=True))]

@@ -92,7 +92,7 @@ class Counts:
         return self.span_entries - self.hole_entries
 
     def joined(self, after: Counts) -> Counts:
-        """With the piece that lies behind this one."""
+        """The counts of this piece and of the one that lies behind it."""
         sums = Counts(
             self.data_ledgers + after.data_ledgers,
             self.span_entries + after.span_entries,

@@ -81,7 +81,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
 
 
 def keep_day_in(tables: DayTables, spark: SparkSession, source: Options, day: datetime.date) -> None:
-    """As `keep_day`, in tables of a catalog. Raises OptionError."""
+    """Does what `keep_day` does, in tables of a catalog. Raises OptionError."""
     from cursorkeeper_pipeline.transforms import archive
 
     cursors = archive.cursors_of(read(spark, source, "cursors"), day).persist()

@@ -47,7 +47,7 @@ class Arguments:
 
 
 def seconds(name: str, text: str) -> float:
-    """Of 90s, 30m, 1.5h, 2d; a bare number is seconds. Raises ValueError."""
+    """Seconds of 90s, 30m, 1.5h, 2d; a bare number is seconds. Raises ValueError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
     if found is None:
         raise ValueError(f"{name} = {text!r} is no time: write a number and s, m, h or d, as 90s or 1h")

@@ -83,7 +83,7 @@ def about(arguments: Arguments, places: Places) -> dict[str, str]:
 
 
 def comparison(source: Options, places: Places, jobs: int, kind: str) -> Run:
-    """Of every cursor that either side has."""
+    """The comparison of every cursor that either side has."""
     work = CompareWork(places, jobs)
     return Run(kind, source.selection, places, {}, of_both, lambda _id: work, variant=VERIFY, tasks=source.tasks)
 
@@ -91,7 +91,7 @@ def comparison(source: Options, places: Places, jobs: int, kind: str) -> Run:
 def of_pulsar(
     _ports: Ports, pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
 ) -> AsyncIterator[PulsarCursorRef]:
-    """By name alone: no state is read."""
+    """Pulsar's cursors by name alone: no state is read."""
     return iter_cursors(pulsar.zookeeper, selection, skipped=skipped)
 
 

@@ -74,7 +74,7 @@ class Run:
 
     @property
     def table(self) -> str:
-        """Of its outcomes, in the folder of its results."""
+        """The table of its outcomes, in the folder of its results."""
         return f"cursors-{self.variant}" if self.variant else "cursors"
 
     def report(self, about: str = "") -> str:
