@@ -239,7 +239,7 @@ class AckState:
         new = _entries_of(parts)
         completed = self._apply_partials(ledger, parts, partials)
         if completed:
-            new = new | BitMap(completed)
+            new = new | completed
         if not new:
             return
         mine = self._ledger(ledger)
@@ -251,9 +251,9 @@ class AckState:
         for entry in self._drop_partials(ledger, fresh):
             partials.pop(PartialKey(ledger, entry), None)
 
-    def _apply_partials(self, ledger: int, parts: list[LedgerColumns], changed: dict[PartialKey, Partial]) -> set[int]:
+    def _apply_partials(self, ledger: int, parts: list[LedgerColumns], changed: dict[PartialKey, Partial]) -> BitMap:
         """Returns the entries of which nothing is missing any more."""
-        completed: set[int] = set()
+        completed = BitMap()
         for part in parts:
             for entry, partial in part.partials:
                 if self.is_acked(ledger, entry) or entry in completed:
@@ -468,13 +468,16 @@ class AckState:
 
 def _entries_of(parts: list[LedgerColumns]) -> BitMap:
     """The union, which may be the set of a part: it must not be changed."""
+    first = parts[0]
+    if len(parts) == 1 and first.bitmap is None and not first.ranges.size:
+        return first.entries
     sets = [part.entries for part in parts]
+    sets += [part.bitmap for part in parts if part.bitmap is not None]
     ranges = [part.ranges for part in parts if part.ranges.size]
     if ranges:
         pairs = np.concatenate(ranges).astype(np.int64)
         sets.append(containers.from_runs(pairs[0::2], pairs[1::2]))
-    sets += [part.bitmap for part in parts if part.bitmap is not None]
-    return sets[0] if len(sets) == 1 else BitMap.union(*sets)
+    return BitMap.union(*sets)
 
 
 def newer(mine: P | None, other: P | None) -> P | None:

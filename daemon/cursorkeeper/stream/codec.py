@@ -24,6 +24,8 @@ _STATES_OUT = {state: number for number, state in _STATES.items()}
 _WORD = 64
 RANGES_PER_PARTIAL, WORDS_PER_PARTIAL = 64, 128
 """So many ranges or words in one partly acked batch count as one more batch."""
+_PART_BYTES_MIN = 2
+"""Of a partly acked batch, a range or a word in a message: its tag and one byte more."""
 _SHORT = 128
 """Up to so many numbers become a set faster from a list than from an array."""
 
@@ -35,12 +37,14 @@ def generation_of(message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb
     return message.generation
 
 
-def checked_parts(message: pb.AckBatch, cursor: str) -> list[pb.LedgerAcks]:
+def checked_parts(message: pb.AckBatch, size_bytes: int, cursor: str) -> list[pb.LedgerAcks]:
     """Its data ledgers, before anything of them is looked at: a message must not cost more than Hello said. Raises RefusedError."""
     ledgers = len(message.ledgers)
     if ledgers > ACK_LEDGERS_MAX:
         raise _too_many(cursor, ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
     parts = list(message.ledgers)
+    if size_bytes <= ACK_PARTIALS_MAX * _PART_BYTES_MIN:
+        return parts
     partials = sum([len(part.partial) for part in parts])
     if partials:
         partials += sum(
@@ -60,7 +64,8 @@ def _too_many(cursor: str, count: int, what: str, limit: int, name: str) -> Refu
 
 def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
     """Raises RefusedError."""
-    parts = checked_parts(message, cursor)
+    size_bytes = message.ByteSize()
+    parts = checked_parts(message, size_bytes, cursor)
     generation = generation_of(message, cursor)
     ledgers = tuple([_columns(part, cursor) for part in parts])
     mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
@@ -71,29 +76,30 @@ def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
         mark_delete=mark_delete,
         ledgers=ledgers,
         properties=properties,
-        size_bytes=message.ByteSize(),
+        size_bytes=size_bytes,
         acks=count_acks(ledgers, mark_delete),
     )
 
 
 def _columns(part: pb.LedgerAcks, cursor: str) -> LedgerColumns:
-    ledger, sent = part.ledger_id, part.partial
-    partials = tuple([(p.entry, _partial(p, cursor, ledger)) for p in sent]) if sent else ()
-    return LedgerColumns(ledger, _set(part.entries), _u32(part.ranges), partials, _bitmap(part.roaring, cursor) if part.roaring else None)
+    ledger, entries, ranges, sent, roaring = part.ledger_id, part.entries, part.ranges, part.partial, part.roaring
+    return LedgerColumns(
+        ledger,
+        _set(entries) if entries else NO_ENTRIES,
+        _u32(ranges) if ranges else NO_RANGES,
+        tuple([(p.entry, _partial(p, cursor, ledger)) for p in sent]) if sent else (),
+        _bitmap(roaring, cursor) if roaring else None,
+    )
 
 
 def _set(field: Any) -> BitMap:
     """A packed field whose order and repeats mean nothing."""
-    if len(field) <= _SHORT:
-        return BitMap(field[:]) if field else NO_ENTRIES
-    return bitmaps.from_unsorted(np.asarray(field, dtype=np.uint32))
+    return BitMap(field[:]) if len(field) <= _SHORT else bitmaps.from_unsorted(np.asarray(field, dtype=np.uint32))
 
 
 def _u32(field: Any) -> U32:
     """A packed field."""
-    if len(field) <= _SHORT:
-        return np.array(field[:], np.uint32) if field else NO_RANGES
-    return np.asarray(field, dtype=np.uint32)
+    return np.array(field[:], np.uint32) if len(field) <= _SHORT else np.asarray(field, dtype=np.uint32)
 
 
 def _bitmap(data: bytes, cursor: str) -> BitMap:
