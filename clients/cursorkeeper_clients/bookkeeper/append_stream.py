@@ -2,8 +2,8 @@
 
 Owns: opening the stream when it is first needed and again after it broke (with a pause that grows), the two tasks on it
 (sender, receiver), the clock of append limits. Does not own: what is queued and how answers match (`append_queue`).
-Invariants: messages batch by themselves: while one is written the next one fills; when the stream ends, for whatever
-reason, everything unanswered fails at once, because the gateway's write handles end with the stream.
+Invariants: messages batch by themselves: while one is written, and for a short pause after it, the next one fills; when the
+stream ends, for whatever reason, everything unanswered fails at once, because the gateway's write handles end with the stream.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from cursorkeeper_clients.bookkeeper.append_queue import AppendQueue
 from cursorkeeper_clients.bookkeeper.errors import GatewayError, Operation, connection_lost, from_status
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.bookkeeper.transport import END, AppendCall, RpcFailed, error_of, of_failure
+from cursorkeeper_clients.gap import Gap
 
 _EXPIRY_CHECKS = 8  # per append timeout
 
@@ -101,17 +102,20 @@ class AppendStream:
             await asyncio.gather(sender, return_exceptions=True)
 
     async def _send(self, call: AppendCall) -> None:
-        turn_s = self._settings.append_turn_ms / 1000
+        gap = Gap(self._settings.append_gap_ms)
         while True:
             await self._wake.wait()
+            await gap.wait()
             self._wake.clear()
-            if turn_s:
-                await asyncio.sleep(turn_s)
             while (batch := self._queue.take_batch()) is not None:
+                is_full = self._queue.has_unsent
                 try:
                     await call.write(batch)
                 except (RpcFailed, asyncio.InvalidStateError):
                     await asyncio.Event().wait()  # the stream has ended; why is the receiver's to say, who then cancels this
+                if not is_full:
+                    gap.sent()
+                    break  # what came while it was written has set `_wake`
 
     def _answer(self, reply: pb.AppendReply) -> None:
         for appended in reply.appended:

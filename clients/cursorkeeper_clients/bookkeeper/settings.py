@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cursorkeeper_clients.gap import GAP_MS
+
 ENVELOPE_BYTES = 64 << 10
 """Room that ids and tags need in a message beside its payloads."""
 
@@ -25,8 +27,8 @@ class GatewayClientSettings:
     password: bytes = b""
     """The password of the ledgers that are read and fenced."""
 
-    append_turn_ms: float = 0.0
-    """Extra wait before an append message is cut. 0: whoever appends many ledgers has a timer of its own."""
+    append_gap_ms: float = GAP_MS
+    """Between two append messages, unless one is full; the first after a pause leaves at once. 0: none."""
     append_batch_entries_max: int = 1024
     append_batch_bytes_max: int = 1 << 20
     """Of one message, or one entry: a message above the gateway's limit would end the stream with all its ledgers."""
@@ -58,10 +60,10 @@ class GatewayClientSettings:
             raise ValueError(f"role is {self.role!r}, must be {', '.join(ROLES[:-1])} or {ROLES[-1]}")
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and value <= 0 and name != "append_turn_ms":
+            if isinstance(value, int | float) and value <= 0 and name != "append_gap_ms":
                 raise ValueError(f"{name} is {value}, must be above 0")
-        if self.append_turn_ms < 0:
-            raise ValueError(f"append_turn_ms is {self.append_turn_ms}, must not be negative")
+        if self.append_gap_ms < 0:
+            raise ValueError(f"append_gap_ms is {self.append_gap_ms}, must not be negative")
         if self.stream_back_off_min_ms > self.stream_back_off_max_ms:
             raise ValueError(f"stream_back_off_min_ms {self.stream_back_off_min_ms} is above the maximum {self.stream_back_off_max_ms}")
         if self.append_window_bytes_max < self.append_batch_bytes_max:

@@ -12,9 +12,10 @@ import pytest
 import pytest_asyncio
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
 from cursorkeeper_clients._proto import ledgers_pb2_grpc
-from cursorkeeper_clients.bookkeeper import GatewayError, GatewayRefused, GatewayRetry, GatewayRoll, LedgerSpec, Outcome
+from cursorkeeper_clients.bookkeeper import GatewayError, GatewayRefused, GatewayRetry, GatewayRoll, LedgerSpec, Outcome, append_stream
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper_clients.gap import Gap
 from cursorkeeper_clients.stack.ports import free_port
 
 OURS = {"application": b"cursorkeeper"}
@@ -117,12 +118,25 @@ async def test_a_burst_is_gathered_and_cut(gateway: ScriptedGateway, connect: Co
     assert gateway.streams == 1
 
 
-async def test_a_turn_gathers_what_comes_during_it(gateway: ScriptedGateway, connect: Connect) -> None:
-    client = await connect(append_turn_ms=30.0)
-    first = client.append(1, 0, b"x")
-    await asyncio.sleep(0)
-    await asyncio.gather(first, client.append(1, 1, b"x"), client.append(2, 0, b"x"))
-    assert len(gateway.requests) == 1
+async def test_what_comes_in_the_pause_after_a_message_goes_together(
+    gateway: ScriptedGateway, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = asyncio.Event()
+
+    class Pause(Gap):
+        async def wait(self) -> None:
+            if gateway.requests:
+                await over.wait()
+
+    monkeypatch.setattr(append_stream, "Gap", Pause)
+    client = await connect()
+    await client.append(1, 0, b"x")
+    waiting = [client.append(1, 1, b"x")]
+    await client.describe()  # time enough for it to leave
+    waiting.append(client.append(2, 0, b"x"))
+    over.set()
+    await asyncio.gather(*waiting)
+    assert [len(request.appends) for request in gateway.requests] == [1, 2]
 
 
 async def test_an_append_that_is_never_answered_fails_in_time(gateway: ScriptedGateway, connect: Connect) -> None:

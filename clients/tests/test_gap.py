@@ -1,0 +1,25 @@
+"""The pause between two messages of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from cursorkeeper_clients.gap import Gap
+
+HOURS_MS = 1e7
+
+
+async def test_the_first_message_leaves_at_once_and_the_next_one_waits() -> None:
+    gap = Gap(HOURS_MS)
+    await gap.wait()
+    await gap.wait()
+    gap.sent()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(gap.wait(), 0.01)
+
+
+async def test_after_the_pause_it_leaves_at_once() -> None:
+    gap = Gap(0)
+    gap.sent()
+    await asyncio.wait_for(gap.wait(), 10)
