@@ -22,6 +22,7 @@ from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream import Acks, LedgerAcks
 from cursorkeeper_clients.ack_stream.columns import ack_batch, encode_acks, source_message_of
+from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX, source_group
 from cursorkeeper_clients.stack import Standalone
 
 from bench.rows import Row, quantile
@@ -136,7 +137,8 @@ class Load:
         await channel.channel_ready()
         self.call = channel.stream_stream("/cursorkeeper.acks.v1.AckSink/Publish")()
         self.out.clear()
-        hello = pb.Hello(name="many", incarnation="1", protocol_versions=[1])
+        self.group_messages_max = 1
+        hello = pb.Hello(name="many", incarnation="1", protocol_versions=[1], group_messages_max=GROUP_MESSAGES_MAX)
         self._put(pb.SourceMessage(hello=hello).SerializeToString())
         self._tasks = [asyncio.ensure_future(self._write(self.call)), asyncio.ensure_future(self._read(self.call))]
 
@@ -145,7 +147,8 @@ class Load:
             await self.wake.wait()
             self.wake.clear()
             while self.out:
-                await call.write(self.out.popleft())
+                together = [self.out.popleft() for _ in range(min(len(self.out), self.group_messages_max))]
+                await call.write(source_group(together))
 
     async def _read(self, call: Any) -> None:
         async for raw in call:
@@ -157,6 +160,11 @@ class Load:
 
     def _hear(self, message: pb.KeeperMessage) -> None:
         match message.WhichOneof("message"):
+            case "hello":
+                self.group_messages_max = max(1, message.hello.group_messages_max)
+            case "group":
+                for part in message.group.messages:
+                    self._hear(part)
             case "opened":
                 self.cursors[message.opened.handle].generation = message.opened.generation
             case "credit":

@@ -198,7 +198,7 @@ class Daemon:
             interceptors=[CursorStoreGuard([self._credentials, self._readers_token]), WellFormed()],
         )
         sink = AckSinkService(sessions, hello_timeout_s=self.settings.hello_timeout_s, streams_max=self.settings.streams_max)
-        acks_pb2_grpc.add_AckSinkServicer_to_server(sink, server)  # type: ignore[no-untyped-call]
+        sink.add_to(server)
         acks_pb2_grpc.add_CursorStoreServicer_to_server(CursorStoreService(keeper), server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [d.full_name for d in acks_pb2.DESCRIPTOR.services_by_name.values()]

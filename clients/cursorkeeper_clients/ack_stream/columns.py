@@ -35,7 +35,7 @@ def encode_acks(acks: Acks) -> bytes:
     parts = [head.SerializeToString()]
     for ledger in acks.ledgers:
         body = _ledger(ledger)
-        parts += (b"\x22", _varint(len(body)), body)  # AckBatch.ledgers = 4
+        parts += (b"\x22", varint(len(body)), body)  # AckBatch.ledgers = 4
     return b"".join(parts)
 
 
@@ -103,7 +103,7 @@ def ack_batch(handle: int, seq: int, generation: int, encoded: bytes) -> bytes:
 
 def source_message_of(batch: bytes) -> bytes:
     """A serialised `SourceMessage` that holds a serialised `AckBatch`."""
-    return b"\x1a" + _varint(len(batch)) + batch  # SourceMessage.ack_batch = 3
+    return b"\x1a" + varint(len(batch)) + batch  # SourceMessage.ack_batch = 3
 
 
 def u32_column(field: Iterable[int]) -> U32:
@@ -127,20 +127,20 @@ def missing_of(ack_set: Sequence[int]) -> BitMap:
 
 def _ledger(acks: LedgerAcks) -> bytes:
     # ledger_id = 1. As protobuf would write it, without defaults, so that both sides count the same bytes of credit.
-    parts = [b"\x08", _varint(acks.ledger)] if acks.ledger else []
+    parts = [b"\x08", varint(acks.ledger)] if acks.ledger else []
     entries = _u32(acks.entries, "entries")
     ranges = _u32(acks.ranges, "ranges")
     if ranges.size % 2:
         raise ValueError(f"ranges of ledger {acks.ledger} has {ranges.size} numbers; it is first, last, first, last, ...")
     for tag, column in ((b"\x12", entries), (b"\x1a", ranges)):  # entries = 2, ranges = 3
         if column.size:
-            parts += (tag, _varint(column.nbytes), column.tobytes())
+            parts += (tag, varint(column.nbytes), column.tobytes())
     for partial in acks.partials:
         body = _partial(partial)
-        parts += (b"\x22", _varint(len(body)), body)  # partial = 4
+        parts += (b"\x22", varint(len(body)), body)  # partial = 4
     if acks.roaring is not None:
         body = acks.roaring.serialize()
-        parts += (b"\x2a", _varint(len(body)), body)  # roaring = 5
+        parts += (b"\x2a", varint(len(body)), body)  # roaring = 5
     return b"".join(parts)
 
 
@@ -163,7 +163,8 @@ def _u32(column: U32 | Sequence[int], name: str) -> U32:
     return little if sys.byteorder == "little" else little.view(np.uint32)
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """A length or a number as protobuf writes it."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

@@ -19,6 +19,7 @@ from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.columns import BatchLimits
 from cursorkeeper_clients.ack_stream.fake_cursor import FakeCursor
 from cursorkeeper_clients.ack_stream.fake_stream import FakeStream
+from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
 
 _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -37,6 +38,7 @@ class KeeperFaults:
     hold_durable: bool = False  # nothing becomes durable; `FakeKeeper.release` ends it
     credit_bytes: int = 4 << 20
     limits: BatchLimits = LIMITS  # of a batch, as Hello says
+    group_messages_max: int = GROUP_MESSAGES_MAX  # 0: as release 0.1, which knows no groups
     refuse_opens: int = 0  # so many opens are refused as UNAVAILABLE
     silent: bool = False  # no Hello is answered
     zookeeper_away: bool = False  # opens are refused as UNAVAILABLE, but for those that resume
@@ -151,4 +153,4 @@ class FakeKeeper:
 async def _write(stream: FakeStream, writer: Any) -> None:
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         while True:
-            await writer.write(await stream.outbox.get())
+            await writer.write(await stream.next())

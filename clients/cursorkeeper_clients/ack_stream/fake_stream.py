@@ -46,6 +46,7 @@ class FakeStream:
         self.outbox: asyncio.Queue[pb.KeeperMessage] = asyncio.Queue()
         self.handles: dict[int, _Handle] = {}
         self.source = ""
+        self._group_messages_max = 0
         self._refused: set[int] = set()
         keeper.streams.add(self)
 
@@ -54,16 +55,31 @@ class FakeStream:
         said, limits = hello("fake-keeper", f"{self.keeper.incarnation}"), self.keeper.faults.limits
         said.ack_ledgers_max, said.ack_partials_max = limits.ledgers_max, limits.partials_max
         said.unconfirmed_parts_max = limits.unconfirmed_parts_max
+        said.group_messages_max = self.keeper.faults.group_messages_max
         self.send(pb.KeeperMessage(hello=said))
 
     def send(self, message: pb.KeeperMessage) -> None:
         self.outbox.put_nowait(message)
 
+    async def next(self) -> pb.KeeperMessage:
+        """What is to be written: all that waits in one group, if both sides know groups."""
+        first = await self.outbox.get()
+        most = min(self._group_messages_max, self.keeper.faults.group_messages_max)
+        if most < 2 or self.outbox.empty():
+            return first
+        together = pb.KeeperMessage(group=pb.KeeperGroup(messages=[first]))
+        while not self.outbox.empty() and len(together.group.messages) < most:
+            together.group.messages.append(self.outbox.get_nowait())
+        return together
+
     def receive(self, message: pb.SourceMessage) -> str | None:
         kind = message.WhichOneof("message")
         if kind is None:
             return "an empty message"
+        if kind == "group":
+            return self._receive_group(message.group)
         if kind == "hello":
+            self._group_messages_max = message.hello.group_messages_max
             self.source = f"{message.hello.name}/{message.hello.incarnation}"
             return None
         number = getattr(message, kind).handle
@@ -98,6 +114,16 @@ class FakeStream:
                     self.send(pb.KeeperMessage(closed=pb.Closed(handle=number)))
         except FakeRefusal as refusal:
             self._refuse(number, refusal)
+        return None
+
+    def _receive_group(self, group: pb.SourceGroup) -> str | None:
+        most = self.keeper.faults.group_messages_max if self.source else 0
+        if len(group.messages) > most:
+            return f"a group of {len(group.messages)} messages, {most} are allowed"
+        for part in group.messages:
+            problem = "a group within a group" if part.HasField("group") else self.receive(part)
+            if problem:
+                return problem
         return None
 
     def confirm(self, number: int) -> None:

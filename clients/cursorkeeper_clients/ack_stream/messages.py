@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
 from cursorkeeper_clients.ack_stream.values import LayoutItem, LayoutState, Position
 
 PROTOCOL_VERSION = 1
@@ -12,7 +13,13 @@ PROTOCOL_VERSION = 1
 
 def hello(name: str, incarnation: str, credentials: bytes = b"") -> pb.Hello:
     """The first message of either side."""
-    return pb.Hello(name=name, incarnation=incarnation, protocol_versions=[PROTOCOL_VERSION], credentials=credentials)
+    return pb.Hello(
+        name=name,
+        incarnation=incarnation,
+        protocol_versions=[PROTOCOL_VERSION],
+        credentials=credentials,
+        group_messages_max=GROUP_MESSAGES_MAX,
+    )
 
 
 def position(value: Position) -> pb.Position:

@@ -1,6 +1,6 @@
 """Serialised messages on their way to the network.
 
-Owns: their order and the bound on their bytes. Control messages always go in: they are few, and answers wait for them.
+Owns: their order, the bound on their bytes, what goes together. Control messages always go in: they are few, and answers wait for them.
 """
 
 from __future__ import annotations
@@ -8,15 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES, source_group
+from cursorkeeper_clients.gap import Gap
+
 
 class Outbox:
-    """What leaves on a stream, in order. One task takes from it."""
+    """What leaves on a stream, in order. One task takes from it. `group_messages_max` is what the keeper's Hello says, 0 until then."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max, self._bytes = bytes_max, 0
         self._messages: deque[bytes] = deque()
         self._filled, self._room = asyncio.Event(), asyncio.Event()
         self._room.set()
+        self._gap = Gap()
+        self.group_messages_max = 0
 
     def put(self, message: bytes) -> None:
         """Never waits. Batches of acks ask `wait_room` first."""
@@ -31,12 +36,20 @@ class Outbox:
         await self._room.wait()
 
     async def take(self) -> bytes:
-        """The next one, in order."""
+        """The next one, in order; in a group with those behind it, if the keeper takes groups."""
         while not self._messages:
             self._filled.clear()
             await self._filled.wait()
-        message = self._messages.popleft()
-        self._bytes -= len(message)
+        if self.group_messages_max > 1:
+            await self._gap.wait()
+        taken = [self._messages.popleft()]
+        size = len(taken[0])
+        while self._messages and len(taken) < self.group_messages_max and size + len(self._messages[0]) <= GROUP_BYTES:
+            taken.append(self._messages.popleft())
+            size += len(taken[-1])
+        if not self._messages:
+            self._gap.sent()
+        self._bytes -= size
         if self._bytes < self._bytes_max:
             self._room.set()
-        return message
+        return source_group(taken)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.columns import BatchLimits
 from cursorkeeper_clients.ack_stream.errors import AckStreamError, KeeperTimeout, SessionRefused
+from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
 from cursorkeeper_clients.ack_stream.handle import CursorHandle
 from cursorkeeper_clients.ack_stream.messages import PROTOCOL_VERSION, hello, layout_run, position
 from cursorkeeper_clients.ack_stream.outbox import Outbox
@@ -93,11 +94,18 @@ class SourceSession:
         kind = message.WhichOneof("message")
         if kind is None:
             raise SessionRefused("the keeper sent an empty message, or one of a newer version")
+        if kind == "group":
+            for part in message.group.messages:
+                if part.HasField("group"):
+                    raise SessionRefused("the keeper sent a group within a group")
+                self.receive(part)
+            return
         if kind == "hello":
             if PROTOCOL_VERSION not in message.hello.protocol_versions:
                 spoken = list(message.hello.protocol_versions)
                 raise SessionRefused(f"keeper {message.hello.name} speaks the versions {spoken}, this source {PROTOCOL_VERSION}")
             self.keeper = message.hello
+            self.outbox.group_messages_max = min(message.hello.group_messages_max, GROUP_MESSAGES_MAX)
             self._changed.set()
             return
         handle = self._handles.get(getattr(message, kind).handle)

@@ -17,10 +17,10 @@ SETTINGS = SourceSettings(back_off_min_ms=10, back_off_max_ms=200, answer_timeou
 _numbers = itertools.count(1)
 
 
-@pytest_asyncio.fixture(params=["fake"])
+@pytest_asyncio.fixture(params=["fake", "fake without groups"])
 async def keeper(request: pytest.FixtureRequest) -> AsyncIterator[Keeper]:
     """The contract's keepers."""
-    made = fake()
+    made = fake(groups=request.param == "fake")
     await made.start()
     yield made
     await made.kill()

@@ -24,8 +24,10 @@ class Keeper(Protocol):
         ...
 
 
-def fake() -> FakeKeeper:
-    """In memory. Things take a little time, so that they overlap."""
+def fake(*, groups: bool = True) -> FakeKeeper:
+    """In memory. Things take a little time, so that they overlap. Release 0.1 knows no groups."""
     keeper = FakeKeeper()
+    if not groups:
+        keeper.faults.group_messages_max = 0
     keeper.faults.durable_delay_s = 0.002
     return keeper

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES, keeper_group
+from cursorkeeper_clients.gap import Gap
 
 MESSAGES_PER_CURSOR = 8
 """State, credit, durable, pause and resume, a refusal, and room: all cursors of a daemon may be opened on one stream."""
@@ -24,7 +26,8 @@ class OutboxFull(Exception):
 class Outbox:
     """First in, first out; `Durable` and `Credit` of a handle are merged while they wait.
 
-    `on_overflow` is called once, from the event loop and never from within a put.
+    `on_overflow` is called once, from the event loop and never from within a put. `group_messages_max`: so many messages the source
+    takes in one group, 0 until its Hello says so.
     """
 
     def __init__(self, messages_max: int = MESSAGES_MAX, on_overflow: Callable[[], None] = lambda: None) -> None:
@@ -35,6 +38,8 @@ class Outbox:
         self._credit: dict[int, int] = {}
         self._wake = asyncio.Event()
         self._closed = False
+        self._gap = Gap()
+        self.group_messages_max = 0
         self.overflowed = False
 
     def put(self, message: pb.KeeperMessage) -> None:
@@ -80,17 +85,43 @@ class Outbox:
 
     async def next(self) -> pb.KeeperMessage | None:
         """The next message; None when closed and empty. Raises OutboxFull."""
-        while True:
-            if self.overflowed:
-                raise OutboxFull(f"{self._messages_max} messages waited")
-            while self._items:
-                found = self._pop()
-                if found is not None:
-                    return found
-            if self._closed:
-                return None
-            self._wake.clear()
-            await self._wake.wait()
+        while (found := self._take()) is None and not self._closed:
+            await self._wait()
+        return found
+
+    async def next_bytes(self) -> bytes | None:
+        """As `next`, serialised; in a group with those behind it, if the source takes groups."""
+        if self.group_messages_max > 1:
+            while not (self._items or self._closed or self.overflowed):
+                await self._wait()
+            await self._gap.wait()
+        message = await self.next()
+        if message is None:
+            return None
+        taken = [message.SerializeToString()]
+        size = len(taken[0])
+        while len(taken) < self.group_messages_max and size < GROUP_BYTES:
+            message = self._take()
+            if message is None:
+                self._gap.sent()
+                break
+            taken.append(message.SerializeToString())
+            size += len(taken[-1])
+        return keeper_group(taken)
+
+    async def _wait(self) -> None:
+        self._wake.clear()
+        await self._wake.wait()
+
+    def _take(self) -> pb.KeeperMessage | None:
+        """The next one that is there. Raises OutboxFull."""
+        if self.overflowed:
+            raise OutboxFull(f"{self._messages_max} messages waited")
+        while self._items:
+            found = self._pop()
+            if found is not None:
+                return found
+        return None
 
     def _pop(self) -> pb.KeeperMessage | None:
         item = self._items[0]

@@ -15,7 +15,7 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_clients._proto import acks_pb2 as pb
 from google.protobuf.message import DecodeError
 
 log = structlog.get_logger("cursorkeeper.stream")
@@ -67,21 +67,27 @@ async def read_all(session: Session, messages: AsyncIterator[Any]) -> None:
     """Every message of a stream, in slices. Raises ProtocolViolation."""
     taken = 0
     async for message in messages:
-        session.receive(message)
-        taken += 1
-        if taken % SLICE_MESSAGES == 0:
-            await asyncio.sleep(0)
+        for part in session.ungrouped(message):
+            session.receive(part)
+            taken += 1
+            if taken % SLICE_MESSAGES == 0:
+                await asyncio.sleep(0)
 
 
-class AckSinkService(rpc.AckSinkServicer):
-    """`Publish`: the source dials. A stream that sends no Hello in time ends, and so does one beyond `streams_max`: neither has
+class AckSinkService:
+    """`AckSink`: the source dials. A stream that sends no Hello in time ends, and so does one beyond `streams_max`: neither has
     proved anything yet."""
 
     def __init__(self, sessions: SessionFactory, *, hello_timeout_s: float = HELLO_TIMEOUT_S, streams_max: int = STREAMS_MAX) -> None:
         self._sessions, self._hello_timeout_s, self._streams_max = sessions, hello_timeout_s, streams_max
         self._streams = 0
 
-    async def Publish(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """As the generated code would, but that what is sent is serialised already."""
+        method = grpc.stream_stream_rpc_method_handler(self.publish, request_deserializer=pb.SourceMessage.FromString)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cursorkeeper.acks.v1.AckSink", {"Publish": method}),))
+
+    async def publish(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[bytes]:
         """One stream. Ends with FAILED_PRECONDITION on a violation of the protocol, RESOURCE_EXHAUSTED if not read, or if there are
         too many, DEADLINE_EXCEEDED without a Hello."""
         if self._streams >= self._streams_max:
@@ -113,7 +119,7 @@ def _end_if_silent(session: Session) -> None:
 
 async def _next(session: Session, context: Any) -> Any:
     try:
-        return await session.outbox.next()
+        return await session.outbox.next_bytes()
     except OutboxFull as e:
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the source does not read: {e}; read Durable and Credit as they come")
     except Exception as e:
@@ -194,7 +200,10 @@ class Subscriber:
     async def _once(self) -> None:
         session = self._sessions()
         async with grpc.aio.insecure_channel(self.address, options=channel_options(self._message_bytes_max, server=False)) as channel:
-            call = rpc.AckSourceStub(channel).Subscribe()  # type: ignore[no-untyped-call]
+            subscribe = channel.stream_stream(
+                "/cursorkeeper.acks.v1.AckSource/Subscribe", response_deserializer=pb.SourceMessage.FromString
+            )
+            call = subscribe()
             reader = asyncio.ensure_future(self._receive_all(session, call))
             writer = asyncio.ensure_future(self._write_all(session, call))
             try:
@@ -219,6 +228,6 @@ class Subscriber:
 
     @staticmethod
     async def _write_all(session: Session, call: Any) -> None:
-        while (message := await session.outbox.next()) is not None:
+        while (message := await session.outbox.next_bytes()) is not None:
             await call.write(message)
         await call.done_writing()

@@ -7,7 +7,7 @@ the stream. When the stream ends, its handles are detached; the cursors stay for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cursorkeeper.core import effects as fx
@@ -22,6 +22,7 @@ from cursorkeeper.stream.credits import Credit, CreditPool
 from cursorkeeper.stream.outbox import MESSAGES_MAX, MESSAGES_PER_CURSOR, Outbox
 from cursorkeeper.stream.outstanding import Outstanding
 from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
@@ -141,6 +142,7 @@ class Session:
         hello = pb.Hello(name=self._name, incarnation=self._incarnation, protocol_versions=list(PROTOCOL_VERSIONS))
         hello.ack_ledgers_max, hello.ack_partials_max = ACK_LEDGERS_MAX, ACK_PARTIALS_MAX
         hello.unconfirmed_parts_max = UNCONFIRMED_PARTS_MAX
+        hello.group_messages_max = GROUP_MESSAGES_MAX
         return pb.KeeperMessage(hello=hello)
 
     def end(self) -> None:
@@ -172,6 +174,17 @@ class Session:
 
     # ---- messages
 
+    def ungrouped(self, message: pb.SourceMessage) -> Sequence[pb.SourceMessage]:
+        """The messages that came in one, to be received one by one. Raises ProtocolViolation."""
+        if not message.HasField("group"):
+            return (message,)
+        count = len(message.group.messages)
+        if not self._greeted:
+            raise ProtocolViolation("the first message must be Hello")
+        if count > GROUP_MESSAGES_MAX:
+            raise ProtocolViolation(f"a group of {count} messages: {GROUP_MESSAGES_MAX} are allowed (group_messages_max of Hello)")
+        return message.group.messages
+
     def receive(self, message: pb.SourceMessage) -> None:
         """One message of the source. Raises ProtocolViolation."""
         if self._ended:
@@ -189,6 +202,8 @@ class Session:
                 self._open(message.open_cursor)
             case "delete_cursor" if message.delete_cursor.topic:
                 self._delete_unopened(message.delete_cursor)
+            case "group":
+                raise ProtocolViolation("a group within a group: put its messages into one")
             case None:
                 raise ProtocolViolation("an empty message, or one of a newer protocol: use a version that Hello named")
             case _:
@@ -205,6 +220,7 @@ class Session:
         if self._credentials and not tokens.same(self._credentials, hello.credentials):
             raise ProtocolViolation(f"the credentials of {hello.name!r} are wrong: give the source the keeper's token")
         self._greeted, self.source = True, f"{hello.name}/{hello.incarnation}"
+        self.outbox.group_messages_max = min(hello.group_messages_max, GROUP_MESSAGES_MAX)
         self.outbox.put(self.hello())
 
     def _open(self, message: pb.OpenCursor) -> None:

@@ -56,9 +56,7 @@ class ServedKeeper:
             interceptors=[CursorStoreGuard([self.credentials, self.readers_token]), WellFormed()],
         )
         sessions = SessionFactory(self.keeper, self.pool, name="served", incarnation="1", credentials=self.credentials)
-        rpc.add_AckSinkServicer_to_server(
-            AckSinkService(sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max), server
-        )
+        AckSinkService(sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max).add_to(server)
         rpc.add_CursorStoreServicer_to_server(CursorStoreService(self.keeper), server)
         server.add_insecure_port(self._address)
         await server.start()

@@ -189,6 +189,7 @@ async def test_more_acks_than_the_credit(wire: Wire, keeper: ServedKeeper) -> No
     ("first", "text"),
     [
         ({"ack_batch": pb.AckBatch(handle=1)}, "Hello"),
+        ({"group": pb.SourceGroup(messages=[pb.SourceMessage(hello=pb.Hello(protocol_versions=[1]))])}, "Hello"),
         ({"hello": pb.Hello(name="old", protocol_versions=[0])}, "protocol versions"),
         ({}, "Hello"),
     ],
@@ -198,6 +199,39 @@ async def test_a_violation_of_the_protocol_ends_the_stream_with_a_reason(wire: W
     with pytest.raises(EOFError, match=text) as caught:
         await wire.until("hello")
     assert "FAILED_PRECONDITION" in str(caught.value)
+
+
+def group(*messages: pb.SourceMessage) -> pb.SourceGroup:
+    return pb.SourceGroup(messages=messages)
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [
+        (group(*[pb.SourceMessage()] * 257), "a group of 257 messages: 256 are allowed .group_messages_max"),
+        (group(pb.SourceMessage(group=group())), "a group within a group"),
+        (group(pb.SourceMessage(hello=pb.Hello(protocol_versions=[1]))), "a second Hello"),
+        (group(pb.SourceMessage()), "an empty message"),
+    ],
+)
+async def test_a_wrong_group_ends_the_stream_with_a_reason(wire: Wire, second: pb.SourceGroup, text: str) -> None:
+    wire.send(hello=pb.Hello(name="t", protocol_versions=[1]))
+    assert (await wire.until("hello")).group_messages_max == 256
+    wire.send(group=second)
+    with pytest.raises(EOFError, match=text) as caught:
+        await wire.until("refused")
+    assert "FAILED_PRECONDITION" in str(caught.value)
+
+
+async def test_every_message_of_a_group_stands_for_itself(wire: Wire) -> None:
+    await wire.open()
+    await wire.open(handle=2, subscription="neighbour")
+    acks = [pb.LedgerAcks(ledger_id=5, entries=[7])]
+    batches = [pb.AckBatch(handle=handle, seq=1, generation=1, ledgers=acks) for handle in (1, 99, 2)]
+    wire.send(group=group(*(pb.SourceMessage(ack_batch=batch) for batch in batches)))
+    refused = await wire.until("refused")
+    assert (refused.handle, pb.RefusedCode.Name(refused.code)) == (99, "UNKNOWN_HANDLE")
+    assert {(await wire.until("durable")).handle for _ in range(2)} == {1, 2}
 
 
 async def test_wrong_credentials_end_the_stream() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -13,6 +13,7 @@ from cursorkeeper.stream.outbox import Outbox, OutboxFull
 from cursorkeeper.stream.servers import AckSinkService
 from cursorkeeper.stream.session import Session
 from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES
 
 from daemon.tests.support.world import World
 
@@ -57,6 +58,35 @@ async def test_cumulative_messages_are_merged_and_bounded() -> None:
         await outbox.next()
 
 
+async def test_what_waits_leaves_in_groups_to_whoever_takes_them() -> None:
+    outbox = Outbox()
+    for handle in range(1, 9):
+        outbox.put_durable(handle, 5)
+    assert await outbox.next_bytes() == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=5)).SerializeToString()
+    outbox.group_messages_max = 3
+    sent = [await outbox.next_bytes() for _ in range(3)]
+    groups = [[part.durable.handle for part in pb.KeeperMessage.FromString(each or b"").group.messages] for each in sent]
+    assert groups == [[2, 3, 4], [5, 6, 7], []], "the last one goes as it is"
+    outbox.close()
+    assert await outbox.next_bytes() is None
+
+
+async def test_a_state_is_not_gathered_in_one_group() -> None:
+    parts = [pb.KeeperMessage(state_part=pb.StatePart(handle=1, slices=[pb.StateSlice(roaring=b"x" * GROUP_BYTES)])) for _ in range(3)]
+    made: list[int] = []
+
+    def messages() -> Iterator[pb.KeeperMessage]:
+        for number, part in enumerate(parts):
+            made.append(number)
+            yield part
+
+    outbox = Outbox()
+    outbox.group_messages_max = 100
+    outbox.put_state(1, messages())
+    assert await outbox.next_bytes() == parts[0].SerializeToString()
+    assert made == [0]
+
+
 async def test_all_cursors_of_a_daemon_fit_one_stream() -> None:
     world = World()
     session = Session(await world.keeper(), CreditPool(), name="k", incarnation="1")
@@ -91,7 +121,7 @@ async def test_a_source_that_does_not_read_loses_its_stream_only() -> None:
         await asyncio.Event().wait()
 
     context: Any = Context()
-    stream = AckSinkService(factory).Publish(requests(), context)  # type: ignore[arg-type]
+    stream = AckSinkService(factory).publish(requests(), context)
     await anext(stream)
     greeted.set()
     async with asyncio.timeout(60):

@@ -203,15 +203,18 @@ async def test_small_batches_are_bounded_while_bookkeeper_is_away(monkeypatch: p
     assert code(refused) == "CREDIT_EXCEEDED" and "50 messages" in refused.message
 
 
-async def test_ten_thousand_messages_of_one_stream_take_turns_with_another_stream() -> None:
+@pytest.mark.parametrize("group_messages", [1, 250])
+async def test_ten_thousand_messages_of_one_stream_take_turns_with_another_stream(group_messages: int) -> None:
     """All of one stream's opens are there at once. Another stream's message comes after a few of them, not after all."""
     keeper = await World().keeper()
     busy, other = Stream(keeper), Stream(keeper)
 
     async def opens() -> AsyncIterator[pb.SourceMessage]:
-        for number in range(500):
-            asked = pb.OpenCursor(handle=number, topic=TOPIC, subscription=f"s-{number}", create=True, takeover=True)
-            yield pb.SourceMessage(open_cursor=asked)
+        asked = [pb.OpenCursor(handle=number, topic=TOPIC, subscription=f"s-{number}", create=True, takeover=True) for number in range(500)]
+        messages = [pb.SourceMessage(open_cursor=each) for each in asked]
+        for first in range(0, 500, group_messages):
+            several = messages[first : first + group_messages]
+            yield several[0] if group_messages == 1 else pb.SourceMessage(group=pb.SourceGroup(messages=several))
 
     async def one() -> AsyncIterator[pb.SourceMessage]:
         yield pb.SourceMessage(open_cursor=pb.OpenCursor(handle=1, topic=TOPIC, subscription="other", create=True, takeover=True))
