@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 from collections import deque
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -208,11 +209,12 @@ class Load:
         else:
             at = cursor.next_entry + self.rng.choice(WINDOW, ACKS, replace=False)
             cursor.next_entry += ACKS
-        ledgers = []
-        for ledger in np.unique(at // LEDGER_ENTRIES).tolist():
-            entries = at[at // LEDGER_ENTRIES == ledger] % LEDGER_ENTRIES
-            ledgers.append(LedgerAcks(ledger + 1, np.unique(entries).astype(np.uint32)))
-        self._send(cursor, encode_acks(Acks(ledgers)))
+        at = np.unique(at)
+        numbers, firsts = np.unique(at // LEDGER_ENTRIES, return_index=True)
+        entries = (at % LEDGER_ENTRIES).astype(np.uint32)
+        bounds = [*firsts.tolist(), len(at)]
+        columns = [entries[first:end] for first, end in pairwise(bounds)]
+        self._send(cursor, encode_acks(Acks([LedgerAcks(n + 1, column) for n, column in zip(numbers.tolist(), columns, strict=True)])))
 
     def _send(self, cursor: Cursor, body: bytes) -> None:
         cursor.seq += 1

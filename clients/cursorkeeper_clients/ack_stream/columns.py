@@ -19,6 +19,7 @@ from pyroaring import BitMap
 
 WORD_BITS = 64
 _U32_MAX = 0xFFFFFFFF
+_NONE = np.empty(0, np.uint32)
 
 
 def encode_acks(acks: Acks) -> bytes:
@@ -152,9 +153,11 @@ def _partial(partial: PartialBatch | AckedIndexes) -> bytes:
 
 
 def _u32(column: U32 | Sequence[int], name: str) -> U32:
+    if isinstance(column, tuple) and not column:
+        return _NONE
     array = np.asarray(column)
     if array.size == 0:
-        return np.empty(0, np.uint32)
+        return _NONE
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"{name} is {array.ndim}-dimensional {array.dtype}; a flat array of integers is wanted")
     if array.dtype != np.uint32 and (int(array.min()) < 0 or int(array.max()) > _U32_MAX):
@@ -165,6 +168,8 @@ def _u32(column: U32 | Sequence[int], name: str) -> U32:
 
 def varint(number: int) -> bytes:
     """A length or a number as protobuf writes it."""
+    if number < 0x80:
+        return number.to_bytes()
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
