@@ -65,7 +65,7 @@ class FakeStream:
         """What is to be written: all that waits in one group, if both sides know groups."""
         first = await self.outbox.get()
         most = min(self._group_messages_max, self.keeper.faults.group_messages_max)
-        if most < 2 or self.outbox.empty():
+        if most < 2 or self.outbox.empty() or first.HasField("hello"):
             return first
         together = pb.KeeperMessage(group=pb.KeeperGroup(messages=[first]))
         while not self.outbox.empty() and len(together.group.messages) < most:

@@ -90,7 +90,7 @@ class Outbox:
         return found
 
     async def next_bytes(self) -> bytes | None:
-        """As `next`, serialised; in a group with those behind it, if the source takes groups."""
+        """As `next`, serialised; in a group with those behind it, if the source takes groups. Hello is alone."""
         if self.group_messages_max > 1:
             while not (self._items or self._closed or self.overflowed):
                 await self._wait()
@@ -100,7 +100,8 @@ class Outbox:
             return None
         taken = [message.SerializeToString()]
         size = len(taken[0])
-        while len(taken) < self.group_messages_max and size < GROUP_BYTES:
+        most = 1 if message.HasField("hello") else self.group_messages_max
+        while len(taken) < most and size < GROUP_BYTES:
             message = self._take()
             if message is None:
                 self._gap.sent()

@@ -71,6 +71,16 @@ async def test_what_waits_leaves_in_groups_to_whoever_takes_them() -> None:
     assert await outbox.next_bytes() is None
 
 
+async def test_hello_is_alone_whatever_waits_behind_it() -> None:
+    outbox = Outbox()
+    outbox.group_messages_max = 100
+    hello = pb.KeeperMessage(hello=pb.Hello(name="k"))
+    for message in (hello, PAUSE, PAUSE):
+        outbox.put(message)
+    assert await outbox.next_bytes() == hello.SerializeToString()
+    assert await outbox.next_bytes() == pb.KeeperMessage(group=pb.KeeperGroup(messages=[PAUSE, PAUSE])).SerializeToString()
+
+
 async def test_a_state_is_not_gathered_in_one_group() -> None:
     parts = [pb.KeeperMessage(state_part=pb.StatePart(handle=1, slices=[pb.StateSlice(roaring=b"x" * GROUP_BYTES)])) for _ in range(3)]
     made: list[int] = []
