@@ -49,6 +49,8 @@ class GatewayClientSettings:
     """How long a whole read or list may take."""
     read_chunk_bytes: int = 1 << 20
 
+    connect_timeout_ms: int = 2_000
+    """From the attempt to connect to the gateway's first frame: a busy one takes its time, and every attempt begins from nothing."""
     stream_back_off_min_ms: int = 50
     stream_back_off_max_ms: int = 1_000
     receive_bytes_max: int = 8 << 20

@@ -76,7 +76,7 @@ def open_channel(settings: GatewayClientSettings) -> tuple[Any, Stub]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.initial_reconnect_backoff_ms", settings.stream_back_off_min_ms),
-        ("grpc.min_reconnect_backoff_ms", settings.stream_back_off_min_ms),
+        ("grpc.min_reconnect_backoff_ms", settings.connect_timeout_ms),  # how long one attempt may take; pauses are the other two
         ("grpc.max_reconnect_backoff_ms", settings.stream_back_off_max_ms),
         ("grpc.enable_retries", 0),  # a hidden repetition would make an outcome look certain
         ("grpc.enable_http_proxy", 0),

@@ -254,3 +254,23 @@ def test_settings_that_contradict_are_told() -> None:
     for wrong in ({"role": "owner"}, {"append_timeout_s": 0}, {"append_window_bytes_max": 1}, {"read_chunk_bytes": 8 << 20}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             GatewayClientSettings(**wrong)  # type: ignore[arg-type]
+
+
+async def test_a_gateway_that_is_slow_to_greet_is_waited_for() -> None:
+    """Each attempt begins from nothing: given up after a moment, none would ever succeed on a busy machine."""
+    attempts = 0
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        await asyncio.Event().wait()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = GatewayClient(GatewayClientSettings(address=f"127.0.0.1:{port}", start_timeout_s=0.7, connect_timeout_ms=60_000))
+    error = await failure(client.start())
+    assert error.reason == "NOT_CONNECTED"
+    assert attempts == 1
+    await client.close()
+    server.close()
