@@ -69,7 +69,7 @@ def _needs_ledger(m: CursorMachine) -> bool:
         return False  # it covers everything that is pending
     if m.snapshot is not None and m.snapshot.wants_ledger:
         return True
-    if len(m.chain) >= m.limits.chain_ledgers_hard_max and not m.closing and m.state_writer is None:
+    if snapshotting.is_waited_for(m) and not m.closing:
         # the snapshot that shortens the chain goes first; its own ledger is exempt, and the last one before a close, which takes none
         m.waiting_for = snapshotting.why_waited_for(m)
         return False

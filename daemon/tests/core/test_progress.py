@@ -47,6 +47,18 @@ def test_decision_02_nothing_new_and_nothing_in_flight_confirms_now() -> None:
     assert progress.confirmations() == [fx.Confirm(1, 1, 10)]
 
 
+def test_what_is_durable_and_withheld_does_not_wait_for_another_record() -> None:
+    progress = Progress()
+    kept(progress, 1)
+    progress.take()
+    progress.withheld = True
+    assert progress.made_durable(1) == []
+    progress.put_back()
+    assert not progress.has_unbound
+    progress.withheld = False
+    assert progress.confirmations() == [fx.Confirm(1, 1, 10)]
+
+
 def test_decision_02_a_roll_binds_again() -> None:
     progress = Progress()
     kept(progress, 1)

@@ -15,6 +15,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
+from daemon.tests.support.world import closed, opened
 
 
 def attaches(owner: Owner, attach: int, *, resume: ev.Resume | None = None, source: str = "") -> Owner:
@@ -473,6 +474,21 @@ def test_a_broken_stream_is_resumed_while_zookeeper_is_away() -> None:
     confirms(a, 2)
     assert not a.did(fx.CheckFooter)
     bench.ask()
+
+
+def test_who_resumes_tells_the_layout_of_now() -> None:
+    """The topic has gone on while the stream was broken: mark-delete crosses into the ledger that the source names."""
+    bench = Bench()
+    a = bench.owner("A").open(layout=(closed(DATA, 2), opened(DATA + 1)))
+    confirms(a, 0, 1)
+    breaks(a)
+    a.attach = 2
+    a.step(ev.Attach(2, (closed(DATA, 2), closed(DATA + 1, 1), opened(DATA + 2)), ev.Resume(a.machine.epoch, 1)))
+    a.seq = a.durable = 0
+    seq = a.ack(0, ledger=DATA + 1)
+    a.go()
+    assert (a.continued, a.durable) == (1, seq) and a.machine.acks.mark_delete == Position(DATA + 1, 0)
+    assert bench.opened("B").machine.acks.layout.last == DATA + 2
 
 
 def test_a_stale_daemon_that_is_resumed_shows_and_confirms_nothing_new() -> None:

@@ -10,7 +10,8 @@ import asyncio
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.footer import ChainLedger, SnapshotBase
+from cursorkeeper.core.errors import Refusal
+from cursorkeeper.core.footer import ChainLedger, InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import State
@@ -36,7 +37,7 @@ def test_p01_a_repeated_ack_of_recovered_state_is_confirmed() -> None:
     b = bench.opened("B")
     seq = b.ack(1)
     b.go()
-    assert b.durable == seq
+    assert b.durable == seq and b.machine.counters.duplicate_acks == 1
     assert not b.did(fx.CreateLedger), "no ledger is made for what is durable already"
     bench.ask()
 
@@ -171,6 +172,57 @@ def test_p07_a_ledger_whose_first_append_failed_is_dropped() -> None:
     assert a.durable == seq
     assert len(bench.chain) == 1
     assert len(a.deletions()) == 5 and not a.deletions() & set(bench.chain)
+    bench.ask()
+
+
+def test_a_ledger_that_is_deleted_under_its_owner_ends_it() -> None:
+    """The committed footer names it and a check says that no other owner has come: there is nothing to go on from."""
+    bench = Bench()
+    a = bench.opened("A")
+    a.ack(1)
+    a.go()
+    [ledger] = bench.chain
+    del bench.ledgers[ledger]
+    a.ack(2)
+    a.go()
+    assert a.state is State.REFUSED and a.refused is not None and a.refused.code is Refusal.DAMAGED
+    assert f"ledger {ledger} was deleted under its owner" in a.refused.message
+    assert len(a.did(fx.CheckFooter)) == 1 and bench.chain == [ledger], "nothing is touched"
+
+
+def test_what_was_asked_for_a_ledger_is_nothing_to_the_state_that_went_into_the_footer_meanwhile() -> None:
+    """An append is unknown, and the footer is read, slowly, to see whether there is another owner. The state that could not wait is
+    in the footer when the answer comes; the ledger was left for it."""
+    bench = Bench()
+    a = bench.opened("A")
+    a.ack(1)
+    a.go()
+    a.ack(2)
+    a.unknown(a.hold(fx.Append))
+    reading = a.hold(fx.ReadFooter)
+    a.go()
+    assert a.durable == a.seq and isinstance(bench.footer.base, InlineBase)
+    sent = len(a.log)
+    a.do(reading)
+    assert a.log[sent:] == []
+    a.ack(3)
+    a.go()
+    assert a.durable == a.seq
+    bench.ask()
+
+
+def test_a_full_ledger_is_left_though_records_wait_for_room() -> None:
+    """The window is never empty; what waits goes to the next ledger."""
+    bench = Bench(Limits(max_entry_bytes=400, appends_in_flight_max=2, ledger_bytes_max=500))
+    a = bench.opened("A")
+    a.ack(0)
+    a.go()
+    a.ack(*range(1, 20_000, 7))
+    closing = a.hold(fx.CloseLedger)
+    assert a.machine.writer.outbox, "they are put back"
+    a.do(closing)
+    a.go()
+    assert a.durable == a.seq
     bench.ask()
 
 
