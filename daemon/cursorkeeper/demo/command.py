@@ -14,6 +14,7 @@ from cursorkeeper.demo.trace import TraceError
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper_clients.stack import StackError, check_java, find_jar
 from rich.console import Console
+from rich.markup import escape
 
 ENTRIES_PER_LEDGER = 50_000
 
@@ -36,7 +37,7 @@ def demo(
         find_jar()
         report = asyncio.run(_play(entries, trace, keep, data_dir, seed, console))
     except (ProcessFailed, StackError, TraceError) as e:
-        Console(stderr=True).print(f"[red]the demo could not run:[/red] {e}")
+        Console(stderr=True).print(f"[red]the demo could not run:[/red] {escape(str(e))}", soft_wrap=True)
         raise typer.Exit(3) from e
     if as_json:
         print(report.json_line())

@@ -131,7 +131,7 @@ async def open_stage(*, data_dir: Path | None, keep: bool, console: Console, boo
             await daemon.stop()
         await asyncio.to_thread(stack.stop)
         if keep or data_dir is not None:
-            console.print(f"  kept: {folder}")
+            console.print(f"  kept: {folder}", markup=False)
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
