@@ -2,7 +2,8 @@
 
 Owns what is shown and asked before: what the bytes hold against what is there, and whether the cursor's own ledgers show
 that they are not the latest. Invariants: nothing is written unasked; a write is a compare-and-set on what was shown; the
-znode's version never starts again, so that a write that is late meets another one.
+znode's version never starts again, so that a write that is late meets another one: on the way to it nothing
+in the znode counts as a footer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import typer
 from cursorkeeper.cli import connect, cursor_name, options, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.footer_view import footer_json
-from cursorkeeper.cli.output import json_line, say
+from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import NO, USAGE, CommandError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
@@ -29,10 +30,14 @@ from cursorkeeper.runtime.gc import Owned, doubt, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper_clients.zookeeper.values import Create, Op, SetData
 
 ABSENT = -1
 SHOWN = ("state", "epoch", "writer", "write", "generation", "markDelete", "base", "chain", "previous")
 """Members that are compared; the others are for reports."""
+WRITES_PER_REQUEST = 200
+"""Names of 1 KiB leave room for a footer with a state in it."""
+WRITES_MAX = 1_000_000
 LATEST = (
     "find the *latest* bytes: in the log of the daemon that held the cursor (`footer to restore`), else in ZooKeeper's newest copy. "
     "If there are none, --older takes these: what was confirmed since is forgotten, and delivered again"
@@ -54,6 +59,23 @@ class Plan:
     """What may be a sign of that, and need not be."""
     epoch_seen: int = 0
     """The highest of the footers and of all ledgers of the cursor."""
+
+    @property
+    def version_wanted(self) -> int:
+        """Above every version that the znode had: a write that is late meets another one ."""
+        return max(self.version, self.given.written_as or 0) + 1
+
+    def check_writes(self, writes_max: int) -> None:
+        """Raises CommandError: a version grows by one with each write, and the bytes may say any."""
+        writes = self.version_wanted - self.version
+        if writes > writes_max:
+            raise CommandError(
+                f"{self.name}: its znode has to reach version {self.version_wanted:,}, which takes {writes:,} writes; at most "
+                f"{writes_max:,} are made",
+                "if the bytes are right, raise --writes-max: ZooKeeper takes some ten thousand of them a second, each some hundred "
+                "bytes of its log",
+                NO,
+            )
 
     def differences(self) -> dict[str, tuple[Any, Any]]:
         """Member -> (there, given)."""
@@ -120,29 +142,33 @@ async def _ledgers(ports: Ports, name: CursorName) -> list[Owned]:
     return [owned for owned in found if owned is not None and owned.name == name]
 
 
-async def write(ports: Ports, plan: Plan, root: str) -> int:
-    """The znode's version then. Raises CommandError, ZooKeeperError."""
-    path, footer = plan.name.path(root), plan.footer()
-    version = plan.version
+async def write(ports: Ports, plan: Plan, root: str, bar: Bar) -> int:
+    """The znode's version then. Until it is reached, what the znode holds says that it is not: it is refused, and this goes on
+    when it is called again. Raises CommandError, ZooKeeperError."""
+    path, version, wanted = plan.name.path(root), plan.version, plan.version_wanted
+    data = ports.footers.encoded(plan.footer().written_at(wanted))
     if version == ABSENT:
         await ports.zookeeper.ensure_path(path.rpartition("/")[0])
-    wanted = max(version + 1, (plan.given.written_as or 0) + 1) if version == ABSENT else version + 1
     while version < wanted:
-        data = ports.footers.encoded(footer.written_at(version + 1))
+        reached = min(version + WRITES_PER_REQUEST, wanted)
         try:
-            if version == ABSENT:
-                await ports.zookeeper.create(path, data)
-                version = 0
-            else:
-                version = await ports.zookeeper.set(path, data, version)
+            await ports.zookeeper.multi([_one_write(path, v, data if v + 1 == reached else b"") for v in range(version, reached)])
         except zk.OutcomeUnknown:
             await ports.zookeeper.sync(path)
-            if (await ports.zookeeper.get(path)).data != data:
+            node = await ports.zookeeper.get(path)
+            if (node.version, node.data) != (reached, data):
                 raise
-            version += 1
-        except (zk.BadVersion, zk.NodeExists) as e:
+        except zk.MultiFailed as e:
+            if not isinstance(e.culprit, zk.BadVersion | zk.NodeExists | zk.NoNode):
+                raise
             raise CommandError(f"{plan.name}: its footer has changed since it was shown", "look at it again", NO) from e
+        bar.advance(reached - version)
+        version = reached
     return version
+
+
+def _one_write(path: str, version: int, data: bytes) -> Op:
+    return Create(path, data) if version == ABSENT else SetData(path, data, version)
 
 
 def show(plan: Plan) -> None:
@@ -189,6 +215,9 @@ def restore_footer(
     older: Annotated[
         bool, typer.Option("--older", help="Also bytes that are not the latest: what was confirmed since is forgotten.")
     ] = False,
+    writes_max: Annotated[
+        int, typer.Option(min=1, help="So many writes may be made: the znode's version grows by one with each.")
+    ] = WRITES_MAX,
     yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
     settings: Settings,
     json: options.Json = False,
@@ -198,6 +227,9 @@ def restore_footer(
     For a cursor that is refused with FOOTER_REPLACED, FOOTER_LOST, or a DAMAGED footer. Bytes written by other means are
     refused, because nothing says that they are the latest; with older ones, confirmed acks are delivered again. What is
     there is compared with the bytes, and both with the cursor's ledgers. Whoever holds the cursor meanwhile is deposed.
+
+    The znode's version is brought above the one that the bytes were written as, a write for each. If that is interrupted,
+    run the command again: it goes on.
     """
     if (file is None) == (not as_it_is):
         raise CommandError("what is to be put back?", "name a FILE, or say --as-it-is", USAGE)
@@ -211,11 +243,13 @@ def restore_footer(
 
     async def done(plan: Plan) -> int:
         async with connect.ports(settings) as ports:
-            return await write(ports, plan, settings.root)
+            with Bar("writing", plan.version_wanted - plan.version) as bar:
+                return await write(ports, plan, settings.root, bar)
 
     plan, written = asyncio.run(looked()), None
     if not json:
         show(plan)
+    plan.check_writes(writes_max)
     may = older or not plan.problems
     # a person may think for longer than a session of ZooKeeper lives
     if may and (yes or (not json and sys.stdin.isatty() and typer.confirm("write this?"))):

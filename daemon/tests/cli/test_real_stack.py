@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.format import footer as codec
 from cursorkeeper_clients.ack_stream import Acks, LedgerAcks, PartialBatch, SourceConnection
 from cursorkeeper_clients.ack_stream.errors import CursorDamaged
 from cursorkeeper_clients.stack import Standalone
@@ -262,6 +263,21 @@ async def footer_bytes_of(stack: Standalone, name: CursorName, put: bytes | None
         await client.delete(name.path(), node.version)
     await client.close()
     return node.data
+
+
+def test_a_lost_footer_of_a_high_version_comes_back_above_it(stack: Standalone, tmp_path: Path) -> None:
+    name, version = CursorName("persistent://t/ns/lost", SUB), 30_000
+    daemon = Daemon(stack, tmp_path)
+    asyncio.run(make_cursor(daemon.address, name.topic, rounds=1))
+    assert daemon.stop() == 0
+    whole = tool(stack, "export", name.display).stdout.splitlines()[1:]
+    latest = codec.decode(asyncio.run(footer_bytes_of(stack, name, gone=True))).written_at(version)
+    (tmp_path / "latest").write_bytes(codec.encode(latest))
+    refused = tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), "--yes", "--writes-max", str(version), code=1)
+    assert "30,002 writes" in refused.stderr and "--writes-max" in refused.stderr
+    done = json_lines(tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), "--yes", "--json"))[0]
+    assert done["version"] == version + 1
+    assert tool(stack, "export", name.display).stdout.splitlines()[1:] == whole
 
 
 def test_an_older_footer_and_one_that_was_made_anew(stack: Standalone, tmp_path: Path) -> None:

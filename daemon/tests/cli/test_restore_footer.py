@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cursorkeeper.cli.problems import CommandError
-from cursorkeeper.cli.restore_footer import Plan, as_json, bytes_of, look, show, write
+from cursorkeeper.cli.restore_footer import WRITES_MAX, WRITES_PER_REQUEST, Plan, as_json, bytes_of, look, show, write
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.format import footer as footer_bytes
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone
+from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper_clients.zookeeper.fake_faults import Delay, UnknownDone, UnknownNotDone
 
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME, Source, acks
@@ -34,7 +36,7 @@ async def looked(world: CliWorld, data: bytes | None) -> Plan:
 
 async def restored(world: CliWorld, data: bytes | None) -> int:
     ports = await world.ports()
-    return await write(ports, await look(ports, NAME, ROOT, data), ROOT)
+    return await write(ports, await look(ports, NAME, ROOT, data), ROOT, world.bar)
 
 
 async def reopened(world: CliWorld) -> Source:
@@ -110,9 +112,50 @@ async def test_what_is_there_can_be_taken_as_it_is(world: CliWorld) -> None:
 async def test_an_answer_that_is_lost_is_looked_up(world: CliWorld) -> None:
     _, latest = await two_owners(world)
     await world.overwrite(NAME, latest)
-    world.zookeeper.faults.next("set", UnknownDone())
+    world.zookeeper.faults.next("multi", UnknownDone())
     version = await restored(world, latest)
     assert world.zookeeper.tree.get(NAME.path()).version == version
+
+
+async def lost_at_a_high_version(world: CliWorld, version: int) -> bytes:
+    """The latest bytes of a footer that is gone: its znode had this version."""
+    _, latest = await two_owners(world)
+    ports = await world.ports()
+    await ports.zookeeper.delete(NAME.path(), (await ports.zookeeper.get(NAME.path())).version)
+    return footer_bytes.encode(footer_bytes.decode(latest).written_at(version))
+
+
+async def test_a_high_version_is_reached_in_few_requests(world: CliWorld) -> None:
+    latest = await lost_at_a_high_version(world, 5_000)
+    world.zookeeper.faults.latency_s = (1.0, 1.0)
+    loop = asyncio.get_running_loop()
+    plan = await looked(world, latest)
+    began_s = loop.time()
+    assert await write(await world.ports(), plan, ROOT, world.bar) == 5_001
+    assert loop.time() - began_s < 5_002 / WRITES_PER_REQUEST * 2 + 20
+    await reopened(world)
+
+
+async def test_a_write_that_breaks_off_leaves_nothing_that_counts_and_is_gone_on_with(world: CliWorld) -> None:
+    latest = await lost_at_a_high_version(world, 1_000)
+    for operation in ("create", "set", "multi"):
+        world.zookeeper.faults.next(operation, Delay(0), times=2)
+        world.zookeeper.faults.next(operation, UnknownNotDone())
+    with pytest.raises(zk.OutcomeUnknown):
+        await restored(world, latest)
+    reached = world.zookeeper.tree.get(NAME.path()).version
+    assert 0 < reached < 1_000
+    refused = (await world.source()).told.refused
+    assert refused is not None and refused[0] == "FOOTER_REPLACED"
+    assert await restored(world, latest) == 1_001
+    await reopened(world)
+
+
+async def test_a_version_that_takes_too_many_writes_is_refused(world: CliWorld) -> None:
+    plan = await looked(world, await lost_at_a_high_version(world, 2_000_000))
+    plan.check_writes(2_000_002)
+    with pytest.raises(CommandError, match=r"2,000,002 writes; at most 1,000,000"):
+        plan.check_writes(WRITES_MAX)
 
 
 async def test_who_came_in_between_is_not_overwritten(world: CliWorld) -> None:
@@ -121,7 +164,7 @@ async def test_who_came_in_between_is_not_overwritten(world: CliWorld) -> None:
     plan = await look(ports, NAME, ROOT, latest)
     await reopened(world)
     with pytest.raises(CommandError, match="has changed since it was shown"):
-        await write(ports, plan, ROOT)
+        await write(ports, plan, ROOT, world.bar)
 
 
 async def test_bytes_that_are_no_footer_of_this_cursor(world: CliWorld) -> None:
