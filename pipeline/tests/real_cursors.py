@@ -18,6 +18,7 @@ from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.format import footer as codec
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION, LedgerPolicy
+from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.stack import Standalone
@@ -45,6 +46,7 @@ class Fleet:
     ports: Ports
     root: str
     keepers: list[Keeper]
+    settings: Settings
 
     async def keeper(self, limits: Limits = LEDGERS, state_writer: StateWriter | None = None) -> Keeper:
         """One more daemon; `state_writer`: of whole states in Pulsar's form."""
@@ -116,14 +118,13 @@ class Fleet:
     async def ledger(self, payloads: Sequence[bytes], metadata: dict[str, bytes] | None = None) -> int:
         """A closed ledger with these entries, made by the deployment that its metadata says."""
         custom = metadata or {"application": APPLICATION}
-        made = await self.ports.ledgers.create(LedgerSpec(3, 3, 2), custom)
-        for entry, payload in enumerate(payloads):
-            await self.ports.ledgers.append(made, entry, payload)
-        own = await self.ports.footers.deployment()
-        self.ports.ledgers.act_for(custom.get("deployment", b"").decode())
-        await self.ports.ledgers.close_ledger(made)
-        self.ports.ledgers.act_for(own)
-        return made
+        async with connect.gateway(self.settings, "writer") as ledgers:
+            ledgers.act_for(custom.get("deployment", b"").decode())
+            made = await ledgers.create(LedgerSpec(3, 3, 2), custom)
+            for entry, payload in enumerate(payloads):
+                await ledgers.append(made, entry, payload)
+            await ledgers.close_ledger(made)
+            return made
 
     async def flip(self, name: CursorName, entry: int) -> int:
         """The cursor's last chain ledger with one bit of one record changed: a copy takes its place. The copy's id."""
@@ -142,8 +143,9 @@ class Fleet:
 @asynccontextmanager
 async def fleet(stack: Standalone, root: str) -> AsyncIterator[Fleet]:
     """Writers, abandoned at the end: what they hold open stays as a crash leaves it."""
-    async with connect.ports(options_of(stack, root).settings, "writer") as ports:
-        made = Fleet(ports, root, [])
+    settings = options_of(stack, root).settings
+    async with connect.ports(settings, "writer") as ports:
+        made = Fleet(ports, root, [], settings)
         try:
             yield made
         finally:

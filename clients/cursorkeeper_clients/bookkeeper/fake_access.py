@@ -39,6 +39,10 @@ class Access:
         """A new one with this metadata."""
         self._may_write(-1, custom)
 
+    def may_append(self, creator: str, custom: Custom) -> bool:
+        """Whether it may use the handle of a ledger that a caller of this role created."""
+        return self.role == creator and (self.role != "writer" or self._acts_for(custom))
+
     def may_fence(self, ledger: int, custom: Custom) -> None:
         """Never Pulsar's: that could depose a live broker."""
         if not is_ours(custom):
@@ -48,8 +52,11 @@ class Access:
     def may_end(self, ledger: int, custom: Custom) -> None:
         """Raises GatewayRefused where the caller may neither close nor delete the ledger."""
         self._may_write(ledger, custom)
-        if is_ours(custom) and custom.get("deployment", b"") != self.deployment.encode():
+        if is_ours(custom) and not self._acts_for(custom):
             raise _refused("OTHER_DEPLOYMENT", ledger)
+
+    def _acts_for(self, custom: Custom) -> bool:
+        return custom.get("deployment", b"") == self.deployment.encode()
 
     def _may_write(self, ledger: int, custom: Custom) -> None:
         if is_pulsar_cursor(custom):

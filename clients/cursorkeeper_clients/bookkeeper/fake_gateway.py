@@ -134,7 +134,7 @@ class FakeGateway:
                 text = f"{spec.ensemble} needed, {self.store.bookies_up} writable"
                 raise GatewayRetry("NOT_ENOUGH_BOOKIES", Outcome.NOT_DONE, bookkeeper_code=-6, message=text)
             made = self.store.new_ledger(spec, custom_metadata)
-            self.process.handles[made.ledger] = FakeHandle(self.store, made)
+            self.process.handles[made.ledger] = FakeHandle(self.store, made, self.role)
             return made.ledger
 
         return await self._call(Operation.CREATE, -1, do)
@@ -312,7 +312,8 @@ class FakeGateway:
         if self.role == "reader":
             return GatewayRefused("READERS_MAY_NOT", Outcome.NOT_DONE, ledger=ledger)
         handle = self.process.handles.get(ledger)
-        if handle is None or handle.stream not in (None, self._stream):
+        may = handle is not None and self._access.may_append(handle.creator, handle.ledger.custom_metadata)
+        if handle is None or not may or handle.stream not in (None, self._stream):
             return GatewayRoll("NO_HANDLE", Outcome.NOT_DONE, ledger=ledger)
         return None
 

@@ -48,10 +48,11 @@ class _Append:
 
 
 class FakeHandle:
-    """The write handle of one ledger in one gateway process; `stream` is the append stream it is bound to."""
+    """The write handle of one ledger in one gateway process; `creator` is the role of who created it, `stream` the append stream it is
+    bound to."""
 
-    def __init__(self, store: FakeBookKeeper, ledger: FakeLedger) -> None:
-        self.store, self.ledger = store, ledger
+    def __init__(self, store: FakeBookKeeper, ledger: FakeLedger, creator: str = "writer") -> None:
+        self.store, self.ledger, self.creator = store, ledger, creator
         self.stream: object | None = None
         self.next_entry = 0
         self.dead = False

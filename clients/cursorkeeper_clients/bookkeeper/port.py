@@ -146,8 +146,9 @@ class LedgerStore(Protocol):
         ...
 
     def act_for(self, deployment: str) -> None:
-        """From now on `fence`, `close_ledger` and `delete` are for this deployment: of ours, only ledgers whose custom metadata
-        names it are ended and deleted. Before, only those that name none. A ledger of another one is `GatewayRefused`."""
+        """From now on `fence`, `close_ledger`, `delete` and, if nothing was appended yet, `append` are for this deployment: of ours,
+        only ledgers whose custom metadata names it are written, ended and deleted. Before, only those that name none. A ledger of
+        another one is `GatewayRefused`, or to an append one without a handle."""
         ...
 
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:

@@ -93,7 +93,7 @@ def is_connected(channel: Any) -> bool:
 
 
 def call_metadata(settings: GatewayClientSettings, deployment: str = "") -> CallMetadata:
-    """Who we are, sent with every call, and the deployment whose ledgers may be ended and deleted."""
+    """Who we are, sent with every call, and the deployment whose ledgers may be written, ended and deleted."""
     said = {"cursorkeeper-role": settings.role, "cursorkeeper-token": settings.token, "cursorkeeper-deployment": deployment}
     return tuple((key, value) for key, value in said.items() if value)
 

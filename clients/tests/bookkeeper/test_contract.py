@@ -309,8 +309,21 @@ async def test_ours_are_ended_and_deleted_for_their_own_deployment_only(world: W
     other.act_for("0" * 32)
     assert (await other.fence(ledger)).last_entry == 1
     await other.delete(ledger)
-    nobodys = await written(store, 1)  # its metadata names no deployment
+    nobodys = await written(await world.client(), 1)  # its metadata names no deployment
     assert (await failure(store.fence(nobodys))).reason == "OTHER_DEPLOYMENT"
+
+
+async def test_ours_are_appended_to_for_their_own_deployment_only(world: World, store: LedgerStore) -> None:
+    """A handle waits for the first stream that uses it, which must not be one of another deployment."""
+    other, mine = await world.client(), {**OURS, "deployment": b"0" * 32}
+    store.act_for("0" * 32)
+    other.act_for("1" * 32)
+    ledger = await store.create(SPEC, mine)
+    problem = await failure(other.append(ledger, 0, payload(0)))
+    assert isinstance(problem, GatewayRoll) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NO_HANDLE")
+    await store.append(ledger, 0, payload(1))
+    assert (await store.close_ledger(ledger)).last_entry == 0
+    assert await payloads(store, ledger) == [payload(1)]
 
 
 @pytest.mark.parametrize("digest", list(Digest))

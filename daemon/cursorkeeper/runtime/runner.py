@@ -508,11 +508,11 @@ class CursorRunner:
 
     async def _create(self, effect: fx.CreateLedger) -> ev.Event:
         try:
-            deployment = await self._services.footers.deployment()
+            deployment, ledgers = await self._services.footers.deployment(), await self._services.own_ledgers()
             metadata = ledger_calls.custom_metadata(
                 self.name, effect.epoch, effect.generation, self.machine.writer_id, deployment, form=effect.format, more=effect.metadata
             )
-            ledger, self.shrunk_ledger = await ledger_calls.create(self._services.ledgers, self._services.policy, metadata)
+            ledger, self.shrunk_ledger = await ledger_calls.create(ledgers, self._services.policy, metadata)
         except (bk.GatewayError, zk.ZooKeeperError) as e:
             return ev.LedgerCreateFailed(effect.token, str(e))
         return ev.LedgerCreated(effect.token, ledger)

@@ -11,6 +11,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BiPredicate;
 import java.util.function.Consumer;
 
 /**
@@ -22,7 +23,7 @@ import java.util.function.Consumer;
  */
 public final class AppendStream implements StreamObserver<AppendMessage>, OpenLedger.Listener {
   private final Shared shared;
-  private final String role;
+  private final BiPredicate<String, String> mayAppend;
   private final Consumer<String> cut;
   private final ServerCallStreamObserver<AppendReply> replies;
   private final ReplyQueue queue = new ReplyQueue();
@@ -44,11 +45,14 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     }
   }
 
-  /** {@code cut} ends the call at once, whatever lies ready for it; it is told why. */
-  public AppendStream(
-      Shared shared, String role, Consumer<String> cut, ServerCallStreamObserver<AppendReply> replies) {
+  /**
+   * {@code mayAppend} says of whose handles it may use any: the role of whoever created the ledger, and the ledger's
+   * deployment. {@code cut} ends the call at once, whatever lies ready for it; it is told why.
+   */
+  public AppendStream(Shared shared, BiPredicate<String, String> mayAppend, Consumer<String> cut,
+      ServerCallStreamObserver<AppendReply> replies) {
     this.shared = shared;
-    this.role = role;
+    this.mayAppend = mayAppend;
     this.cut = cut;
     this.replies = replies;
     shared.open().add(this);
@@ -120,7 +124,7 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
 
   private void append(LedgerAppend append) {
     OpenLedger ledger = shared.ledgers().get(append.getLedgerId());
-    if (ledger == null || !ledger.isOf(role) || !bind(ledger)) {
+    if (ledger == null || !ledger.isFor(mayAppend) || !bind(ledger)) {
       failed(append.getLedgerId(), append.getFirstEntryId(), OpenLedgers.noHandle(append.getLedgerId()));
       return;
     }

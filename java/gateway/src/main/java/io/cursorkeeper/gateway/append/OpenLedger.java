@@ -9,6 +9,7 @@ import java.util.ArrayDeque;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BiPredicate;
 import org.apache.bookkeeper.client.api.BKException;
 import org.apache.bookkeeper.client.api.WriteHandle;
 import org.slf4j.Logger;
@@ -38,6 +39,7 @@ public final class OpenLedger {
 
   private final WriteHandle handle;
   private final String role;
+  private final String deployment;
   private final Window window;
   private final AppendMeter meter;
   private final int entryBytesMax;
@@ -52,9 +54,11 @@ public final class OpenLedger {
   private boolean released;
   private CompletableFuture<Void> drained;
 
-  OpenLedger(WriteHandle handle, String role, Window window, AppendMeter meter, int entryBytesMax) {
+  OpenLedger(
+      WriteHandle handle, String role, String deployment, Window window, AppendMeter meter, int entryBytesMax) {
     this.handle = handle;
     this.role = role;
+    this.deployment = deployment;
     this.window = window;
     this.meter = meter;
     this.entryBytesMax = entryBytesMax;
@@ -64,9 +68,9 @@ public final class OpenLedger {
     return handle.getId();
   }
 
-  /** Whether a caller of this role created it: what a migrator writes is no writer's, nor the other way round. */
-  boolean isOf(String caller) {
-    return role.equals(caller);
+  /** Whether somebody may append to it who may to ledgers of these roles and deployments. */
+  boolean isFor(BiPredicate<String, String> mayAppend) {
+    return mayAppend.test(role, deployment);
   }
 
   /** Binds the handle to the first who asks; false for everybody else. */

@@ -37,9 +37,9 @@ public final class OpenLedgers {
     }
   }
 
-  /** A new one, created by a caller of this role. */
-  public void add(WriteHandle handle, String role) {
-    ledgers.put(handle.getId(), new OpenLedger(handle, role, window, meter, entryBytesMax));
+  /** A new one, created by a caller of this role; empty if its metadata names no deployment. */
+  public void add(WriteHandle handle, String role, String deployment) {
+    ledgers.put(handle.getId(), new OpenLedger(handle, role, deployment, window, meter, entryBytesMax));
   }
 
   /** The ledger or null. */

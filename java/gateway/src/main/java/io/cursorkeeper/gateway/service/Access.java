@@ -51,11 +51,19 @@ final class Access {
     mayEnd(caller, ledgerId, whose);
   }
 
+  /** Whether a stream of the caller may use the handle of a ledger that a caller of this role created. */
+  boolean mayAppend(Caller caller, String creator, String deployment) {
+    return caller.role().word().equals(creator) && (caller.role() != Role.WRITER || actsFor(caller, deployment));
+  }
+
+  private boolean actsFor(Caller caller, String deployment) {
+    return deployment.equals(caller.deployment()) || (callersMayNameNone && caller.deployment().isEmpty());
+  }
+
   /** Throws where the caller may neither close nor delete the ledger. */
   void mayEnd(Caller caller, long ledgerId, Whose whose) {
     mayWrite(caller, ledgerId, whose);
-    boolean namesNone = callersMayNameNone && caller.deployment().isEmpty();
-    if (whose.kind() == Whose.Kind.OURS && !namesNone && !whose.deployment().equals(caller.deployment())) {
+    if (whose.kind() == Whose.Kind.OURS && !actsFor(caller, whose.deployment())) {
       throw refused("OTHER_DEPLOYMENT", name(ledgerId) + " is " + whose.said() + ", and the caller acts for "
           + (caller.deployment().isEmpty() ? "none" : caller.deployment())
           + ": send the ledger's in cursorkeeper-deployment, if it is yours; the id is the data of the root node in ZooKeeper"

@@ -51,7 +51,6 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private static final int CUSTOM_METADATA_BYTES_MAX = 256 << 10;
 
   private final BookKeeper client;
-  private final Owners owners;
   private final Access access;
   private final GatewaySettings settings;
   private final OpenLedgers ledgers;
@@ -65,7 +64,6 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   LedgersService(BookKeeper client, GatewaySettings settings, OpenLedgers ledgers, AppendStream.Shared streams,
       Metrics metrics, ExecutorService readThreads, Map<Boolean, ExecutorService> listThreads, Supplier<DescribeReply.Builder> description) {
     this.client = client;
-    this.owners = new Owners(client);
     this.access = new Access(settings.callersWithoutDeployment());
     this.settings = settings;
     this.ledgers = ledgers;
@@ -119,7 +117,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     Caller who = Caller.current();
     call.answer(caller, Operation.CREATE, -1, () -> {
       Map<String, byte[]> custom = Metadatas.custom(request.getCustomMetadataMap());
-      access.mayCreate(who, Whose.of(custom));
+      Whose whose = Whose.of(custom);
+      access.mayCreate(who, whose);
       requireSane(request);
       ledgers.requireRoom();
       return client.newCreateLedgerOp()
@@ -131,8 +130,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
           .withCustomMetadata(custom)
           .execute()
           .thenApply(handle -> {
-            owners.learn(handle.getId(), custom);
-            ledgers.add(handle, who.role().word());
+            ledgers.add(handle, who.role().word(), whose.deployment());
             metrics.add(Metrics.Counter.CREATES, 1);
             return CreateReply.newBuilder().setLedgerId(handle.getId()).build();
           });
@@ -146,7 +144,9 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
 
   /** As {@link #append}, of messages that were counted before they were taken apart. */
   StreamObserver<AppendMessage> appends(StreamObserver<AppendReply> caller) {
-    return new AppendStream(streams, Caller.current().role().word(), Peers.current()::cut, (ServerCallStreamObserver<AppendReply>) caller);
+    Caller who = Caller.current();
+    return new AppendStream(streams, (creator, deployment) -> access.mayAppend(who, creator, deployment),
+        Peers.current()::cut, (ServerCallStreamObserver<AppendReply>) caller);
   }
 
   @Override
@@ -187,7 +187,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void fence(FenceRequest request, StreamObserver<FenceReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
-    call.answer(caller, Operation.FENCE, ledgerId, () -> owners.of(ledgerId)
+    call.answer(caller, Operation.FENCE, ledgerId, () -> whose(ledgerId)
         .thenAccept(whose -> access.mayFence(who, ledgerId, whose))
         .thenCompose(ours -> client.newOpenLedgerOp().withLedgerId(ledgerId).withRecovery(true)
             .withPassword(request.getPassword().toByteArray()).execute())
@@ -206,7 +206,12 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     Caller who = Caller.current();
     // What the metadata says afterwards is the truth: a close after somebody's recovery also ends without an error.
     call.answer(caller, Operation.CLOSE, ledgerId, () -> ledgers.held(ledgerId)
-        .thenCompose(held -> owners.of(ledgerId))
+        .thenCompose(held -> whose(ledgerId))
+        .whenComplete((whose, thrown) -> {
+          if (isGone(thrown)) {
+            ledgers.release(ledgerId);
+          }
+        })
         .thenAccept(whose -> access.mayEnd(who, ledgerId, whose))
         .thenCompose(allowed -> ledgers.close(ledgerId))
         .thenCompose(closed -> client.getLedgerMetadata(ledgerId))
@@ -221,15 +226,14 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void delete(DeleteRequest request, StreamObserver<DeleteReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
-    call.answer(caller, Operation.DELETE, ledgerId, () -> owners.of(ledgerId)
+    call.answer(caller, Operation.DELETE, ledgerId, () -> whose(ledgerId)
         .thenAccept(whose -> access.mayEnd(who, ledgerId, whose))
         .thenCompose(ours -> {
           ledgers.release(ledgerId);
           return client.newDeleteLedgerOp().withLedgerId(ledgerId).execute();
         })
         .handle((deleted, thrown) -> {
-          boolean gone = thrown != null && Failed.cause(thrown) instanceof BKException known
-              && known.getCode() == BKException.Code.NoSuchLedgerExistsOnMetadataServerException;
+          boolean gone = isGone(thrown);
           if (thrown != null && !gone) {
             throw LedgerFailure.of(Operation.DELETE, ledgerId, thrown);
           }
@@ -243,7 +247,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
     call.answer(caller, Operation.METADATA, ledgerId, () -> client.getLedgerMetadata(ledgerId).thenApply(metadata -> {
-      access.mayRead(who, ledgerId, owners.learn(ledgerId, metadata.getCustomMetadata()));
+      access.mayRead(who, ledgerId, Whose.of(metadata.getCustomMetadata()));
       return Metadatas.of(metadata);
     }));
   }
@@ -252,7 +256,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void end(EndRequest request, StreamObserver<EndReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
-    call.answer(caller, Operation.READ, ledgerId, () -> owners.of(ledgerId)
+    call.answer(caller, Operation.READ, ledgerId, () -> whose(ledgerId)
         .thenAccept(whose -> access.maySeeTheEnd(who, ledgerId, whose))
         .thenCompose(allowed -> open(ledgerId, request.getPassword()))
         .thenApply(handle -> {
@@ -292,9 +296,19 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
       return CompletableFuture.failedFuture(LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "BAD_REQUEST",
           "the range " + request.getFirstEntryId() + " to " + request.getLastEntryId() + " is empty or negative"));
     }
-    return owners.of(ledgerId)
+    return whose(ledgerId)
         .thenAccept(whose -> access.mayRead(who, ledgerId, whose))
         .thenCompose(allowed -> open(ledgerId, request.getPassword()));
+  }
+
+  private static boolean isGone(Throwable thrown) {
+    return thrown != null && Failed.cause(thrown) instanceof BKException known
+        && known.getCode() == BKException.Code.NoSuchLedgerExistsOnMetadataServerException;
+  }
+
+  // Asked each time: after ZooKeeper was restored from a copy, BookKeeper gives out the ids of later ledgers again.
+  private CompletableFuture<Whose> whose(long ledgerId) {
+    return client.getLedgerMetadata(ledgerId).thenApply(metadata -> Whose.of(metadata.getCustomMetadata()));
   }
 
   private CompletableFuture<ReadHandle> open(long ledgerId, ByteString password) {

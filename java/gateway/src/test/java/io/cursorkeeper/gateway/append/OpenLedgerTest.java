@@ -27,7 +27,8 @@ class OpenLedgerTest {
   private long nextId;
   private boolean handleClosed;
 
-  private final OpenLedger ledger = new OpenLedger(handle(), "writer", window, (bytes, nanos, thrown) -> { }, ENTRY_BYTES_MAX);
+  private final OpenLedger ledger = new OpenLedger(
+      handle(), "writer", "here", window, (bytes, nanos, thrown) -> { }, ENTRY_BYTES_MAX);
   private final OpenLedger.Listener listener = listener(heard);
 
   private WriteHandle handle() {

@@ -97,6 +97,14 @@ class AccessTest {
     ACCESS.mayEnd(nobody, 1, ours(""));
     assertEquals("OTHER_DEPLOYMENT", refused(() -> ACCESS.mayFence(nobody, 1, ours("here"))));
     assertEquals("WRITERS_ONLY", refused(() -> ACCESS.mayEnd(caller(Role.MIGRATOR), 1, ours("here"))));
+    // A handle belongs to the role that created it and, if a daemon did, to the ledger's deployment.
+    assertTrue(ACCESS.mayAppend(writer, "writer", "here"));
+    assertFalse(ACCESS.mayAppend(writer, "writer", "there"));
+    assertFalse(ACCESS.mayAppend(writer, "migrator", ""));
+    assertTrue(ACCESS.mayAppend(caller(Role.MIGRATOR), "migrator", ""));
+    assertFalse(ACCESS.mayAppend(caller(Role.MIGRATOR), "writer", "here"));
+    assertFalse(ACCESS.mayAppend(nobody, "writer", "here"));
+    assertTrue(new Access(true).mayAppend(nobody, "writer", "here"));
     // A daemon of release 0.1 names none, and is taken at its word while an upgrade lasts.
     new Access(true).mayFence(nobody, 1, ours("here"));
     assertEquals("OTHER_DEPLOYMENT", refused(() -> new Access(true).mayFence(writer, 1, ours("there"))));
