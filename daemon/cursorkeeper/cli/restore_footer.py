@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def version_wanted(self) -> int:
-        """Above every version that the znode had: a write that is late meets another one ."""
+        """Above every version that the znode had: a write that is late meets another one."""
         return max(self.version, self.given.written_as or 0) + 1
 
     def check_writes(self, writes_max: int) -> None:
