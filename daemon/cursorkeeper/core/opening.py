@@ -217,8 +217,11 @@ def on_check_failed(m: CursorMachine, now: float, reason: str = "") -> None:
 
 
 def end_if_unwanted(m: CursorMachine) -> None:
-    """Nobody waits any more for a claim that was not sent yet: whoever owns the cursor keeps it."""
-    wanted = m.attach_waiting is not None or m.answers.questions or m.deleting or m.wanted_after_opening is not None
+    """Nobody waits any more for a claim that was not sent yet: whoever owns the cursor keeps it. The close of a handle that is
+    gone is no reason to claim; a delete is."""
+    wish = m.wanted_after_opening
+    waits = m.attach_waiting is not None or m.answers.questions
+    wanted = waits or m.deleting or isinstance(wish, ev.Delete) or _is_given_up(m)
     if m.state is State.CLAIMING and not m.opening.claim_sent and not wanted:
         m.move(State.CLOSED)
         m.emit(fx.Ended())

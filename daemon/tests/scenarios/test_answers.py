@@ -380,6 +380,26 @@ def test_a_claim_that_was_lost_is_not_repeated_for_nobody() -> None:
     assert bench.footer.writer == "B" and a.state is State.CLOSED and a.machine.is_ended
 
 
+def test_a_close_of_a_handle_that_is_gone_is_no_reason_to_claim() -> None:
+    """Its stream breaks behind the Close, before the claim is sent, or while the claim is lost to another owner."""
+    bench = Bench()
+    bench.opened("X")
+    a = bench.owner("A").start()
+    a.hold(fx.ReadFooter)
+    a.step(ev.Close(1))
+    assert a.state is not State.CLOSED, "it will be answered"
+    a.step(ev.Detach(1))
+    assert a.state is State.CLOSED and a.machine.is_ended
+    c = bench.owner("C").start()
+    claim = c.hold(fx.WriteFooter)
+    c.step(ev.Close(1))
+    c.step(ev.Detach(1))
+    bench.opened("B")
+    c.do(claim)
+    c.go()
+    assert bench.footer.writer == "B" and c.state is State.CLOSED and c.machine.is_ended
+
+
 def test_nobody_is_refused_because_of_old_bytes() -> None:
     """A server that lags shows a damaged footer that was put right meanwhile."""
     bench = Bench()

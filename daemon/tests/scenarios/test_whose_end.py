@@ -67,8 +67,8 @@ def test_a_wish_before_the_claim_whose_handle_was_replaced_meanwhile(wish: ev.Ev
     bench = Bench()
     a, read = opening(bench)
     a.step(wish)
-    a.step(ev.Detach(1))
     a.step(ev.Attach(2))
+    a.step(ev.Detach(1))
     a.do(read)
     a.go()
     assert a.state is end
