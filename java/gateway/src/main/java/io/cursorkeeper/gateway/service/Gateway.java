@@ -196,6 +196,7 @@ public final class Gateway {
   }
 
   private void gauges() {
+    metrics.build(Versions.built());
     metrics.gauge("in_flight_bytes", "Bytes between streams and bookies", window::bytes);
     metrics.gauge("in_flight_entries", "Entries between streams and bookies", window::entries);
     metrics.gauge("streams_waiting", "Append streams held back by the window", window::waiting);

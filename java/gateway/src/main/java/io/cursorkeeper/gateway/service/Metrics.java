@@ -41,10 +41,17 @@ final class Metrics implements AppendMeter {
   private final LongAdder latencyNanos = new LongAdder();
   private final Map<String, LongAdder> failures = new ConcurrentSkipListMap<>();
   private final Map<String, Gauge> gauges = new LinkedHashMap<>();
+  private String build = "";
 
   /** Registers a value that is read when somebody asks; only while the gateway is put together. */
   void gauge(String name, String help, LongSupplier value) {
     gauges.put(name, new Gauge(help, value));
+  }
+
+  /** What runs, for the labels of a gauge that is always 1. */
+  void build(Versions versions) {
+    build = "{version=\"" + versions.gateway() + "\",bookkeeper=\"" + versions.bookkeeper() + "\",java=\""
+        + Runtime.version().feature() + "\"}";
   }
 
   void add(Counter counter, long amount) {
@@ -97,6 +104,8 @@ final class Metrics implements AppendMeter {
       head(page, name, gauge.help(), "gauge");
       line(page, name, "", gauge.value().getAsLong());
     });
+    head(page, "build_info", "1; what runs, as labels", "gauge");
+    line(page, "build_info", build, 1);
     latency(page);
     return page.toString();
   }
