@@ -147,7 +147,7 @@ class Daemon:
         )
         await self._serve(keeper, sessions)
         for source in self.settings.sources:
-            subscriber = Subscriber(source, sessions, self.settings.ack_message_bytes_max)
+            subscriber = Subscriber(source, sessions, self.settings.ack_message_bytes_max, hello_timeout_s=self.settings.hello_timeout_s)
             work = supervised(f"the subscription to {source}", subscriber.run, keeper.task_ended)
             self._tasks.append(asyncio.create_task(work))
         if self.settings.gc_interval_s > 0:

@@ -132,7 +132,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     insecure: bool = False
     """Listen for other machines without a token: whoever reaches the port may ack, reset and delete."""
     hello_timeout_s: float = 10.0
-    """A stream that sends no Hello for so long ends."""
+    """A stream on which no Hello comes for so long ends; to a source that this daemon dials it begins anew."""
     streams_max: int = 1_000
     """Streams of sources at once."""
 

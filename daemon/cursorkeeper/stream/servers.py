@@ -169,11 +169,12 @@ class WellFormed(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio 
 
 
 class Subscriber:
-    """Keeps one subscription to one source, for ever: dials, subscribes, and dials again with a bounded back-off."""
+    """Keeps one subscription to one source, for ever: dials, subscribes, and dials again with a bounded back-off, also where
+    nobody says Hello in time."""
 
-    def __init__(self, address: str, sessions: SessionFactory, message_bytes_max: int) -> None:
+    def __init__(self, address: str, sessions: SessionFactory, message_bytes_max: int, *, hello_timeout_s: float = HELLO_TIMEOUT_S) -> None:
         self.address = address
-        self._sessions, self._message_bytes_max = sessions, message_bytes_max
+        self._sessions, self._message_bytes_max, self._hello_timeout_s = sessions, message_bytes_max, hello_timeout_s
         self.connected = False
 
     async def run(self) -> None:
@@ -207,6 +208,11 @@ class Subscriber:
             reader = asyncio.ensure_future(self._receive_all(session, call))
             writer = asyncio.ensure_future(self._write_all(session, call))
             try:
+                done, _ = await asyncio.wait({reader, writer}, timeout=self._hello_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                if not (done or session.greeted):
+                    raise ProtocolViolation(
+                        f"no Hello in {self._hello_timeout_s:g} s (hello_timeout_s): is it a source that listens there?"
+                    )
                 await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
                 for task in (reader, writer):  # the reader's end says more: it has the call's status
                     if task.done() and not task.cancelled():

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 from cursorkeeper.stream import servers
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import SessionFactory, Subscriber
@@ -26,14 +27,16 @@ def broken(*_: object) -> Iterator[pb.KeeperMessage]:
 
 
 class SilentSource(rpc.AckSourceServicer):
-    """Greets, and then says nothing for ever."""
+    """Greets, or does not even that, and then says nothing for ever."""
 
     def __init__(self) -> None:
         self.calls: asyncio.Queue[int] = asyncio.Queue()
+        self.greets = True
 
     async def Subscribe(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[pb.SourceMessage]:  # noqa: N802
         self.calls.put_nowait(1)
-        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1]))
+        if self.greets:
+            yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1]))
         await asyncio.Event().wait()
 
 
@@ -82,6 +85,17 @@ async def test_an_attempt_whose_writer_fails_ends(source: tuple[SilentSource, st
 
     monkeypatch.setattr(Session, "hello", hello)
     await dialled(source[0], 3, Subscriber(source[1], await sessions(), 4 << 20))
+
+
+async def test_a_source_that_never_says_hello_is_named_and_dialled_again(
+    source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "RETRY_MIN_S", 0.01)
+    source[0].greets = False
+    with structlog.testing.capture_logs() as lines:
+        await dialled(source[0], 3, Subscriber(source[1], await sessions(), 4 << 20, hello_timeout_s=0.2))
+    told = [line for line in lines if line["event"] == "source refused"]
+    assert told and told[0]["source"] == source[1] and "no Hello in 0.2 s" in told[0]["problem"]
 
 
 async def test_a_stream_whose_writer_fails_ends_with_a_status(keeper: ServedKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
