@@ -42,11 +42,12 @@ def encode_acks(acks: Acks) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What a keeper takes in one batch, as its Hello says; 0: not told."""
+    """What a keeper takes in one message, as its Hello says; 0: not told."""
 
     ledgers_max: int = 0
     partials_max: int = 0
     unconfirmed_parts_max: int = 0
+    layout_ledgers_max: int = 0
 
 
 def split(encoded: bytes, limits: BatchLimits) -> list[tuple[bytes, int]]:

@@ -27,7 +27,7 @@ _SERVER_OPTIONS = [
     ("grpc.http2.max_ping_strikes", 0),  # else a quiet source's keepalive ends its stream
 ]
 _BROKEN = "the stream is broken on purpose"
-LIMITS = BatchLimits(1_000, 1_000, 65_536)
+LIMITS = BatchLimits(1_000, 1_000, 65_536, 10_000)
 
 
 @dataclass

@@ -54,8 +54,8 @@ class FakeStream:
         """The keeper's first message."""
         said, limits = hello("fake-keeper", f"{self.keeper.incarnation}"), self.keeper.faults.limits
         said.ack_ledgers_max, said.ack_partials_max = limits.ledgers_max, limits.partials_max
-        said.unconfirmed_parts_max = limits.unconfirmed_parts_max
         said.group_messages_max = self.keeper.faults.group_messages_max
+        said.unconfirmed_parts_max, said.layout_ledgers_max = limits.unconfirmed_parts_max, limits.layout_ledgers_max
         self.send(pb.KeeperMessage(hello=said))
 
     def send(self, message: pb.KeeperMessage) -> None:
@@ -95,6 +95,7 @@ class FakeStream:
                     self._acks(self._handle(number), message.ack_batch)
                 case "layout":
                     run, cursor = message.layout.run, self._handle(number).cursor
+                    self._check_layout(run)
                     cursor.take_layout(run)
                     self._control(number, message.layout.seq, message.layout.generation, lambda state: None)
                 case "set_cursor_properties":
@@ -154,8 +155,14 @@ class FakeStream:
                 self.confirm(number)
             self._forget(number)
 
+    def _check_layout(self, run: pb.LayoutRun) -> None:
+        limit = self.keeper.faults.limits.layout_ledgers_max
+        if limit and len(run.ids) > limit:
+            raise FakeRefusal("TOO_LARGE", f"a layout of {len(run.ids)} ledgers, {limit} are allowed at once")
+
     def _open(self, message: pb.OpenCursor) -> None:
         keeper, number, name = self.keeper, message.handle, f"{message.topic}|{message.subscription}"
+        self._check_layout(message.layout)
         if keeper.faults.refuse_opens:
             keeper.faults.refuse_opens -= 1
             raise FakeRefusal("UNAVAILABLE", "refused on purpose")

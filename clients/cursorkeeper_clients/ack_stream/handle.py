@@ -26,7 +26,7 @@ from cursorkeeper_clients.ack_stream.errors import (
     SendWindowFull,
     refused,
 )
-from cursorkeeper_clients.ack_stream.messages import layout_run, position
+from cursorkeeper_clients.ack_stream.messages import layout_run, layout_runs, position
 from cursorkeeper_clients.ack_stream.outbox import Outbox
 from cursorkeeper_clients.ack_stream.recovered import RecoveredParts
 from cursorkeeper_clients.ack_stream.settings import SourceSettings
@@ -56,6 +56,8 @@ class CursorHandle:
         self._known = known
         self.resumed = False
         """The keeper let this handle go on where an earlier one broke off: `wait_opened` returned the state that was known."""
+        self.later_layout: Sequence[Sequence[LayoutItem]] = ()
+        """Runs of the layout that the open had no room for: they follow the state."""
         self.on_durable: Callable[[int], None] | None = None
         self.on_ended: Callable[[], None] | None = None
         self.epoch = self.generation = 0
@@ -128,9 +130,10 @@ class CursorHandle:
             await self._wait_changed("resume")
 
     def layout(self, items: Sequence[LayoutItem]) -> int:
-        """Tell a run of the topic's data ledgers; returns its seq."""
-        message = pb.Layout(handle=self.number, seq=self._next_seq(), generation=self.generation, run=layout_run(items))
-        self._outbox.put(pb.SourceMessage(layout=message).SerializeToString())
+        """Tell a run of the topic's data ledgers; returns its seq. What is more than the keeper takes at once leaves as several."""
+        for run in layout_runs(items, self._limits.layout_ledgers_max):
+            message = pb.Layout(handle=self.number, seq=self._next_seq(), generation=self.generation, run=layout_run(run))
+            self._outbox.put(pb.SourceMessage(layout=message).SerializeToString())
         return self.last_seq
 
     def set_cursor_properties(self, properties: Mapping[str, str]) -> int:
@@ -173,12 +176,14 @@ class CursorHandle:
                     raise HandleClosed(f"{self.cursor}: the keeper resumes what nobody asked it to")
                 elif not self._opened.done():
                     self.resumed = True
+                    self._tell_later_layout()
                     self._opened.set_result(self._known)
             case "state_part" if self._parts:
                 self._parts.add(message.state_part)
             case "state_end" if self._parts:
                 parts, self._parts = self._parts, None
                 if not self._opened.done():
+                    self._tell_later_layout()
                     self._opened.set_result(parts.end(message.state_end))
             case "durable":
                 self.truncated_acks = message.durable.truncated_acks
@@ -242,6 +247,11 @@ class CursorHandle:
         self._unconfirmed_parts += parts
         self._unconfirmed.append((self.last_seq, parts))
         self._outbox.put(source_message_of(batch))
+
+    def _tell_later_layout(self) -> None:
+        later, self.later_layout = self.later_layout, ()
+        for run in later:
+            self.layout(run)
 
     def _confirmed(self, seq: int) -> None:
         self.durable_seq = max(self.durable_seq, min(seq, self.last_seq))

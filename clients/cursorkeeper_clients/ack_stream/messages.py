@@ -41,6 +41,14 @@ def layout_run(items: Sequence[LayoutItem]) -> pb.LayoutRun:
     )
 
 
+def layout_runs(items: Sequence[LayoutItem], ledgers_max: int) -> list[Sequence[LayoutItem]]:
+    """Runs that a keeper takes, one at least; each touches the one before. 0: it takes any."""
+    if not ledgers_max or len(items) <= ledgers_max:
+        return [items]
+    step = max(1, ledgers_max - 1)
+    return [items[at : at + ledgers_max] for at in range(0, len(items) - 1, step)]
+
+
 def layout_of(run: pb.LayoutRun) -> tuple[LayoutItem, ...]:
     """A run of data ledgers as values. ValueError if its columns differ in length."""
     return tuple(LayoutItem(i, LayoutState(int(s)), n) for i, s, n in zip(run.ids, run.states, run.entries, strict=True))

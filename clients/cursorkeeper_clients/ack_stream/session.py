@@ -15,7 +15,7 @@ from cursorkeeper_clients.ack_stream.columns import BatchLimits
 from cursorkeeper_clients.ack_stream.errors import AckStreamError, KeeperTimeout, SessionRefused
 from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
 from cursorkeeper_clients.ack_stream.handle import CursorHandle
-from cursorkeeper_clients.ack_stream.messages import PROTOCOL_VERSION, hello, layout_run, position
+from cursorkeeper_clients.ack_stream.messages import PROTOCOL_VERSION, hello, layout_run, layout_runs, position
 from cursorkeeper_clients.ack_stream.outbox import Outbox
 from cursorkeeper_clients.ack_stream.settings import SourceSettings
 from cursorkeeper_clients.ack_stream.values import CursorState, LayoutItem, Position
@@ -54,14 +54,15 @@ class SourceSession:
         unchanged lets the new handle go on without a state and without ZooKeeper (`CursorHandle.resumed`); any other opens as always.
         """
         message = pb.OpenCursor(topic=topic, subscription=subscription, create=create, takeover=takeover)
-        message.layout.CopyFrom(layout_run(layout))
+        first, *later = layout_runs(_needed(layout, start), (self.keeper or pb.Hello()).layout_ledgers_max)
+        message.layout.CopyFrom(layout_run(first))
         message.cursor_properties.update(cursor_properties or {})
         if start is not None:
             message.start.CopyFrom(position(start))
         if resume is not None:
             message.resume.CopyFrom(pb.ResumePoint(epoch=resume.epoch, generation=resume.generation))
         handle = self._new_handle(f"{topic}|{subscription}", resume)
-        message.handle = handle.number
+        message.handle, handle.later_layout = handle.number, later
         self.outbox.put(pb.SourceMessage(open_cursor=message).SerializeToString())
         return handle
 
@@ -129,8 +130,15 @@ class SourceSession:
         if self.ended:
             raise self.ended
         told = self.keeper or pb.Hello()
-        limits = BatchLimits(told.ack_ledgers_max, told.ack_partials_max, told.unconfirmed_parts_max)
+        limits = BatchLimits(told.ack_ledgers_max, told.ack_partials_max, told.unconfirmed_parts_max, told.layout_ledgers_max)
         handle = CursorHandle(self._next_handle, cursor, self._settings, self.outbox, known, limits)
         self._handles[handle.number] = handle
         self._next_handle += 1
         return handle
+
+
+def _needed(layout: Sequence[LayoutItem], start: Position | None) -> Sequence[LayoutItem]:
+    """Without the ledgers below `start`: a new cursor has left them behind, and the run that is sent first must name its ledger."""
+    if start is None or not any(item.ledger == start.ledger for item in layout):
+        return layout
+    return [item for item in layout if item.ledger >= start.ledger]

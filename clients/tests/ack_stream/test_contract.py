@@ -293,3 +293,17 @@ async def test_what_is_too_much_for_one_message_leaves_as_several(session: Sourc
     assert all(list(state.acked[ledger]) == [3, 5] for ledger in range(1, ledgers + 1)) and list(state.acked[ledgers + 1]) == [9]
     assert {key: list(p.missing) for key, p in state.partials.items()} == {(ledgers + 1, 10 + at): [at % 4] for at in range(batches)}
     assert (state.mark_delete, state.mark_delete_properties) == (Position(0, 2), {"p": 7})
+
+
+async def test_a_layout_that_is_too_long_for_one_message_leaves_as_several(session: SourceSession, topic: str) -> None:
+    told = session.keeper
+    assert told is not None and told.layout_ledgers_max
+    ledgers = 2 * told.layout_ledgers_max + 5
+    layout = [LayoutItem(ledger, LayoutState.CLOSED, 1) for ledger in range(1, ledgers)] + [LayoutItem(ledgers, LayoutState.OPEN)]
+    handle = session.open(topic, "s", layout=layout[:-3], start=Position(3, -1))
+    await handle.wait_opened()
+    assert handle.layout(layout) == handle.last_seq > 3
+    await handle.wait_durable(handle.last_seq)
+    state = await session.open(topic, "s", takeover=True).wait_opened()
+    known = [item.ledger for item in state.layout if item.ledger >= 3]
+    assert known == list(range(3, ledgers + 1)) and state.layout[-1].state is LayoutState.OPEN

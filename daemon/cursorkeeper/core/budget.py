@@ -21,6 +21,8 @@ LEDGER_BYTES: Final = 400
 """Of a data ledger: its bitmap, its object, its place in the table."""
 PARTIAL_BYTES: Final = 600
 """Memory of one partly acked batch."""
+LAYOUT_BYTES: Final = 200
+"""Of a data ledger in the layout: its item, its places in the table and in the order."""
 ACK_BYTES: Final = 256
 """The most that one more ack adds: a container of runs becomes one of bits, of 8 KiB, when 32 are cut out of it at once."""
 READING_QUARTERS: Final = 5

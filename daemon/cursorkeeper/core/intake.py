@@ -208,6 +208,9 @@ def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
 def _defer(m: CursorMachine, event: ev.SetLayout | ev.SetProperties) -> None:
     if len(m.deferred) >= DEFERRED_MAX:
         raise RefusedError(Refusal.BAD_MESSAGE, m.name.display, "too many messages while a reset is under way", "wait for ResetDone")
+    if isinstance(event, ev.SetLayout):
+        waiting = sum(len(layout.run) for layout in m.deferred if isinstance(layout, ev.SetLayout))
+        m.check.layout_memory(waiting + len(event.run), m.acks)
     m.deferred.append(event)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
-from cursorkeeper.core.budget import ACK_BYTES, LEDGER_BYTES, PARTIAL_BYTES, growth_bytes, mixed_bytes
+from cursorkeeper.core.budget import ACK_BYTES, LAYOUT_BYTES, LEDGER_BYTES, PARTIAL_BYTES, growth_bytes, mixed_bytes
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.layout import Layout, LayoutContradiction
 from cursorkeeper.core.limits import Limits
@@ -276,13 +276,15 @@ class IntakeCheck:
             state.layout.check(run, self._limits.layout_ledgers_max)
         except LayoutContradiction as e:
             raise self._refuse(Refusal.LAYOUT_CONTRADICTS, str(e), LAYOUT_REMEDY) from e
-        total = len(state.layout) + sum(item.ledger not in state.layout for item in run)
+        new = sum(item.ledger not in state.layout for item in run)
+        total = len(state.layout) + new
         if total > self._limits.layout_ledgers_max:
             raise self._refuse(
                 Refusal.LAYOUT_CONTRADICTS,
                 f"the layout would have {total} ledgers, {self._limits.layout_ledgers_max} are allowed",
                 "move mark-delete, which forgets the ledgers below it, or raise layout_ledgers_max",
             )
+        self.layout_memory(new, state)
         for item in run:
             if item.state is not LayoutState.CLOSED:
                 continue
@@ -296,6 +298,16 @@ class IntakeCheck:
                     f"ledger {item.ledger} is said to have {item.entries} entries, but entry {highest} was acked",
                     "check the entry count of the closed ledger",
                 )
+
+    def layout_memory(self, ledgers: int, state: AckState) -> None:
+        """What so many more ledgers of the layout add to the memory of the state, or will."""
+        bytes_then = state.memory_bytes + ledgers * LAYOUT_BYTES
+        if ledgers and bytes_then > self._limits.state_bytes_max:
+            raise self._refuse(
+                Refusal.TOO_LARGE,
+                f"with this layout the state may take {bytes_then:,} bytes of memory, {self._limits.state_bytes_max:,} are allowed",
+                "move mark-delete, which forgets the ledgers below it, or raise state_bytes_max",
+            )
 
     def mark_delete_properties(self, values: Mapping[str, int]) -> None:
         """String to int64, at most `mark_delete_properties_bytes_max` in all."""

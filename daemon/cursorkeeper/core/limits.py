@@ -17,6 +17,8 @@ ACK_LEDGERS_MAX = 1_000
 """Data ledgers in one message of acks. What a message costs grows with them, and nobody may hold up the others for long."""
 ACK_PARTIALS_MAX = 1_000
 """Partly acked batches in one message of acks."""
+LAYOUT_RUN_LEDGERS_MAX = 10_000
+"""Data ledgers in one run of the layout: some 30 ms of work."""
 UNCONFIRMED_PARTS_MAX = 65_536
 """Data ledgers and partly acked batches in the unconfirmed messages of a handle: each takes hundreds of bytes until it is durable."""
 QUEUED_PARTS_MAX = 1_024

@@ -23,6 +23,7 @@ from cursorkeeper.core.budget import (
     ACK_BYTES,
     CONTAINER_BYTES,
     DEFAULT,
+    LAYOUT_BYTES,
     LEDGER_BYTES,
     PARTIAL_BYTES,
     StateBudget,
@@ -137,8 +138,8 @@ class AckState:
 
     @property
     def memory_bytes(self) -> int:
-        """What the state takes, about, without its layout."""
-        return self._ledger_bytes + self._partial_count * PARTIAL_BYTES
+        """What the state takes, about."""
+        return self._ledger_bytes + self._partial_count * PARTIAL_BYTES + len(self.layout) * LAYOUT_BYTES
 
     def _count(self, acks: LedgerAcks) -> None:
         """Brings the counts up to date after a change of a ledger."""
@@ -293,11 +294,6 @@ class AckState:
 
     def _join_layout(self, run: Iterable[LayoutItem]) -> tuple[LayoutItem, ...]:
         changed = self.layout.join(i for i in run if i.ledger >= self.mark_delete.ledger)
-        if len(self.layout) > self.budget.layout_ledgers_max:
-            raise OverBudgetError(
-                f"the layout would have {len(self.layout):,} ledgers, {self.budget.layout_ledgers_max:,} are allowed: "
-                "raise layout_ledgers_max if the topic really has so many"
-            )
         for item in changed:
             if item.state is LayoutState.TRIMMED:
                 # wholly acked: nothing is kept of it but what mark-delete says, whether the acks came before or come after
@@ -336,6 +332,12 @@ class AckState:
     def _join_common(self, part: Delta | Segment) -> None:
         if part.layout:
             self._join_layout(part.layout)
+            if len(self.layout) > self.budget.layout_ledgers_max:
+                raise OverBudgetError(
+                    f"the layout would have {len(self.layout):,} ledgers, {self.budget.layout_ledgers_max:,} are allowed: "
+                    "raise layout_ledgers_max if the topic really has so many"
+                )
+            self._make_room(0)
         if part.mark_delete is not None:
             self._move_mark_delete(max(self.mark_delete, part.mark_delete))
         self.mark_delete_properties = newer(self.mark_delete_properties, part.mark_delete_properties)

@@ -13,7 +13,7 @@ from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.batch import NO_ENTRIES, NO_RANGES, AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.errors import Refusal, RefusedError
-from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, BATCH_SIZE_MAX
+from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, BATCH_SIZE_MAX, LAYOUT_RUN_LEDGERS_MAX
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import CursorProperties, LayoutItem, LayoutState, MarkDeleteProperties, Partial
 from cursorkeeper_clients._proto import acks_pb2 as pb
@@ -180,6 +180,13 @@ def position_to(position: Position) -> pb.Position:
 
 def layout_of(message: pb.LayoutRun, cursor: str) -> tuple[LayoutItem, ...]:
     """Raises RefusedError."""
+    if len(message.ids) > LAYOUT_RUN_LEDGERS_MAX:
+        raise RefusedError(
+            Refusal.TOO_LARGE,
+            cursor,
+            f"a layout of {len(message.ids)} ledgers, {LAYOUT_RUN_LEDGERS_MAX} are allowed at once (layout_ledgers_max of Hello)",
+            "send several runs, each beginning with the last ledger of the one before: the first in OpenCursor, the others as Layout",
+        )
     if not len(message.ids) == len(message.states) == len(message.entries):
         raise RefusedError(Refusal.BAD_MESSAGE, cursor, "layout: columns of unequal length", "send one state and one count per ledger id")
     items = []
@@ -191,12 +198,12 @@ def layout_of(message: pb.LayoutRun, cursor: str) -> tuple[LayoutItem, ...]:
 
 
 def layout_to(items: Iterable[LayoutItem]) -> pb.LayoutRun:
-    run = pb.LayoutRun()
-    for item in items:
-        run.ids.append(item.ledger)
-        run.states.append(_STATES_OUT[item.state])
-        run.entries.append(item.entries)
-    return run
+    told = list(items)
+    return pb.LayoutRun(
+        ids=[item.ledger for item in told],
+        states=[_STATES_OUT[item.state] for item in told],
+        entries=[item.entries for item in told],
+    )
 
 
 def mark_delete_properties_to(properties: MarkDeleteProperties | None) -> pb.MarkDeleteProperties:

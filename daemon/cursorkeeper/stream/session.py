@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal, RefusedError
-from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, UNCONFIRMED_PARTS_MAX
+from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, LAYOUT_RUN_LEDGERS_MAX, UNCONFIRMED_PARTS_MAX
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.runner import OpenResult
@@ -141,8 +141,8 @@ class Session:
         """Our own Hello."""
         hello = pb.Hello(name=self._name, incarnation=self._incarnation, protocol_versions=list(PROTOCOL_VERSIONS))
         hello.ack_ledgers_max, hello.ack_partials_max = ACK_LEDGERS_MAX, ACK_PARTIALS_MAX
-        hello.unconfirmed_parts_max = UNCONFIRMED_PARTS_MAX
         hello.group_messages_max = GROUP_MESSAGES_MAX
+        hello.unconfirmed_parts_max, hello.layout_ledgers_max = UNCONFIRMED_PARTS_MAX, LAYOUT_RUN_LEDGERS_MAX
         return pb.KeeperMessage(hello=hello)
 
     def end(self) -> None:

@@ -235,6 +235,11 @@ async def test_hello_says_what_one_message_may_cost_and_more_is_refused_with_the
     stream = Stream(await world.keeper())
     told = await stream.until("hello")
     assert (told.ack_ledgers_max, told.ack_partials_max, told.unconfirmed_parts_max) == (1_000, 1_000, 65_536)
+    assert told.layout_ledgers_max == 10_000
+    run = pb.LayoutRun(ids=range(1, 10_002), states=[pb.LAYOUT_CLOSED] * 10_001, entries=[1] * 10_001)
+    stream.send(open_cursor=pb.OpenCursor(handle=1, topic="persistent://t/n/x", subscription="s", create=True, layout=run))
+    refused = await stream.until("refused")
+    assert code(refused) == "TOO_LARGE" and "a layout of 10001 ledgers, 10000 are allowed at once" in refused.message
     many = [pb.LedgerAcks(ledger_id=at + 1, entries=[5]) for at in range(1_001)]
     batches = [pb.LedgerAcks(ledger_id=5, partial=[pb.PartialAck(entry=at % 90, batch_size=9, ack_set=[3]) for at in range(1_001)])]
     ranges = [pb.IntRange(first=2 * at, last=2 * at) for at in range(30_000)]
