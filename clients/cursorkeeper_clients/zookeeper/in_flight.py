@@ -20,10 +20,16 @@ class InFlight:
         self.bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    def enter_now(self, request_bytes: int) -> bool:
+        """Whether there was room, and nobody who waits for it. Then one `leave` with the same number is to follow."""
+        if self._waiting or not self._has_room(request_bytes):
+            return False
+        self._take(request_bytes)
+        return True
+
     async def enter(self, request_bytes: int) -> None:
         """Wait for room. Every return is to be followed by one `leave` with the same number."""
-        if not self._waiting and self._has_room(request_bytes):
-            self._take(request_bytes)
+        if self.enter_now(request_bytes):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((request_bytes, turn))

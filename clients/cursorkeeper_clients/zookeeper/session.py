@@ -239,7 +239,10 @@ class Session:
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.settings.request_timeout_s
-        connection = await self._connection_with_room(request_bytes, deadline_s, request.path)
+        connection = self._connection
+        is_ready = connection is not None and self._connected.is_set() and self._closing is None
+        if connection is None or not is_ready or not self._room.enter_now(request_bytes):
+            connection = await self._connection_with_room(request_bytes, deadline_s, request.path)
         try:
             answer = connection.send(request, on_answer=on_answer, on_end=partial(self._room.leave, request_bytes))
         except BaseException:

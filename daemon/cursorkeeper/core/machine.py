@@ -194,7 +194,10 @@ class CursorMachine:
         else:
             self.counters.late_events += 1
             self._late(event)
-        self._drive(now)
+        if isinstance(event, ev.Sent):
+            answers.drive(self, now)  # that something is sent makes nothing else possible
+        else:
+            self._drive(now)
         self.inline_turn = False
         return self._out
 
