@@ -238,7 +238,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     close_timeout_s: float = _K.close_timeout_s
     """How long a daemon that stops goes on closing cursors."""
     openings_at_once_max: int = _K.openings_at_once_max
-    """Requests of cursors that are being opened, to ZooKeeper and BookKeeper, on their way at once; the others wait, the oldest first."""
+    """Requests of cursors that are being opened, first ledgers included, on their way at once; the others wait, the oldest first."""
     ledger_requests_at_once_max: int = _K.ledger_requests_at_once_max
     """Ledgers of open cursors that are being created or ended at once."""
     footer_requests_at_once_max: int = _K.footer_requests_at_once_max

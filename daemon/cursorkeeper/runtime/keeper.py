@@ -48,6 +48,10 @@ ROOM_LOOKS = 8
 """So often in `bookkeeper_away_ms` a full window is looked at."""
 TURNS_MAX = 32
 """Cursors that get their turn before the loop looks at everything else."""
+PAUSE_S, PAUSE_TURNS = 0.001, 5
+"""Intake makes a pause when no message came for so long, and in so many turns of the loop after that."""
+INTAKE_MIN_S, INTAKE_MAX_S, INTAKE_SHARE = 0.005, 2.0, 4.0
+"""How long messages are taken in without a pause before cursors append again: so many times as long as they appended before."""
 POLL_GAP_S, POLL_GAPS_MIN = 0.1, 16
 """The slow poll looks at some cursors so often: between every so many seconds and so many times in its period."""
 
@@ -61,6 +65,41 @@ class Waiting:
     """And deleted then: what the handle wished while it waited."""
 
 
+class Intake:
+    """When cursors may append: in a pause of the messages that come in, or when these have had their share of the time. All
+    times are of the loop's clock."""
+
+    def __init__(self) -> None:
+        self._took_at_s = self._ends_at_s = self._stopped_at_s = 0.0
+        self._quiet_turns = 0
+
+    def took(self) -> None:
+        """A message came."""
+        self._took_at_s = asyncio.get_running_loop().time()
+        self._quiet_turns = 0
+
+    @property
+    def over_at_s(self) -> float:
+        """When it may be over, as far as is known."""
+        return min(self._took_at_s + PAUSE_S, self._ends_at_s)
+
+    def is_over(self, now: float) -> bool:
+        """Asked once in a turn of the loop: what lies in a socket becomes a message a turn or two later."""
+        if now >= self._ends_at_s:
+            return True
+        self._quiet_turns += now >= self._took_at_s + PAUSE_S
+        return self._quiet_turns > PAUSE_TURNS
+
+    def stopped(self, now: float) -> None:
+        """Cursors append."""
+        self._stopped_at_s = now
+
+    def goes_on(self, now: float) -> None:
+        """They have."""
+        share_s = min(max(INTAKE_MIN_S, INTAKE_SHARE * (now - self._stopped_at_s)), INTAKE_MAX_S)
+        self._ends_at_s, self._quiet_turns = now + share_s, 0
+
+
 @dataclass(frozen=True, slots=True)
 class KeeperLimits:
     """What bounds the daemon as a whole."""
@@ -71,7 +110,8 @@ class KeeperLimits:
     footer_poll_s: float = 60.0
     close_timeout_s: float = 20.0
     openings_at_once_max: int = 64
-    """Reads, claims, recoveries and chain reads of cursors that are being opened; the others wait, the oldest first."""
+    """Reads, claims, recoveries and chain reads of cursors that are being opened, and what the first ledger of one that was just opened
+    takes; the others wait, the oldest first."""
     ledger_requests_at_once_max: int = 64
     """Ledgers of open cursors that are created or ended at the same time; and, counted apart, deleted."""
     footer_requests_at_once_max: int = 128
@@ -124,6 +164,7 @@ class Keeper:
             Lane(keeper_limits.ledger_requests_at_once_max),
             Pace(keeper_limits.inline_states_per_s_max),
         )
+        self._intake = Intake()
         self._services = Services(
             ledgers,
             self.footers,
@@ -135,6 +176,7 @@ class Keeper:
             self._spawn,
             self._append_sent,
             self._append_answered,
+            self._intake.took,
             self._heard,
             self._fail,
             self._open_again,
@@ -143,11 +185,16 @@ class Keeper:
         self.cursors: dict[CursorName, CursorRunner] = {}
         self._counted, self._counting = Counters(), threading.Lock()
         self._timers: Timers[CursorRunner] = Timers(self._make_ready)
+        self._lingers: Timers[CursorRunner] = Timers(self._make_wanting)
+        """When they have something to append."""
         self._ready: dict[CursorRunner, None] = {}
         """Their time has come, with or without room; in that order."""
         self._wanting: dict[CursorRunner, None] = {}
         """They have something to append and wait for room; in that order."""
         self._running = False
+        self._appending = 0
+        """So many of those who want room have their turn before messages are taken in again."""
+        self._pause: asyncio.TimerHandle | None = None
         self._sent: dict[int, float] = {}
         """Every append that is not answered, by its place, and when it was sent; in that order."""
         self._places = 0
@@ -228,10 +275,12 @@ class Keeper:
         """Stop at once, as a crash would: nothing is written any more."""
         self.draining = True
         self._timers.close()
+        self._lingers.close()
         self._lanes.close()
         self._clock.close()
-        if self._no_room is not None:
-            self._no_room.cancel()
+        for timer in (self._no_room, self._pause):
+            if timer is not None:
+                timer.cancel()
         if self._poll is not None:
             self._poll.cancel()
         for runner in self.cursors.values():
@@ -415,6 +464,7 @@ class Keeper:
         self.telemetry.log("bug: cursor stopped", cursor=str(runner.name), error=repr(error))
         runner.machine.state = State.REFUSED
         self._timers.set(runner, None)
+        self._lingers.set(runner, None)
         self._forget(runner)
         listeners = list(runner.listeners.values())
         runner.listeners.clear()
@@ -430,6 +480,7 @@ class Keeper:
             return
         if runner.is_ended:
             self._timers.set(runner, None)
+            self._lingers.set(runner, None)
             self._forget(runner)
             return
         machine, now = runner.machine, self._clock()
@@ -437,40 +488,61 @@ class Keeper:
         if runner.detached_at is not None and machine.state in LIVE:
             limit = runner.detached_at + self.keeper_limits.detached_cursor_max_ms / 1000
             at = limit if at is None else min(at, limit)
-        if append_at is not None:
-            if append_at <= now:
-                self._wanting.setdefault(runner)
-                self._schedule()
-            else:
-                at = append_at if at is None else min(at, append_at)
+        if append_at is not None and append_at <= now:
+            self._make_wanting(runner)
+            append_at = None
+        self._lingers.set(runner, None if append_at is None else self._clock.loop_time(append_at))
         if at is not None and at <= now:
             self._timers.set(runner, None)
             self._make_ready(runner)
         else:
             self._timers.set(runner, None if at is None else self._clock.loop_time(at))
 
+    def _make_wanting(self, runner: CursorRunner) -> None:
+        self._wanting.setdefault(runner)
+        if self._room < ROOM_MIN:
+            self._watch_room()
+        self._schedule()
+
     def _make_ready(self, runner: CursorRunner) -> None:
         self._ready.setdefault(runner)
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._running and (self._ready or (self._wanting and self._room >= ROOM_MIN)):
+        if self._running or not (self._ready or (self._wanting and self._room >= ROOM_MIN)):
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() if self._ready or self._appending else self._intake.over_at_s
+        if at <= loop.time():
             self._running = True
-            asyncio.get_running_loop().call_soon(self._run_ready)
+            loop.call_soon(self._run_ready)
+        elif self._pause is None:
+            self._pause = loop.call_at(at, self._run_ready)
 
     def _run_ready(self) -> None:
         """A slice of those whose time has come, then of those who want room, as far as there is room. Time is everybody's: only
-        appends queue."""
+        appends queue, and taking messages in goes before them. So what there is too much of waits in its cursor, where all of it
+        becomes one record, and not in a stream, from where each message would become one of its own."""
         self._running = False
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        loop = asyncio.get_running_loop()
         for runner in list(itertools.islice(self._ready, TURNS_MAX)):
             self._ready.pop(runner, None)
-            self._turn(runner, self._room if self._room >= ROOM_MIN and not self._wanting else 0)
-        for runner in list(itertools.islice(self._wanting, TURNS_MAX)):
+            self._turn(runner, 0)
+        if self._wanting and not self._appending and self._intake.is_over(loop.time()):
+            self._appending = len(self._wanting)
+            self._intake.stopped(loop.time())
+        for runner in list(itertools.islice(self._wanting, min(TURNS_MAX, self._appending))):
             if self._room < ROOM_MIN:
                 self._watch_room()
                 break
             self._wanting.pop(runner, None)
+            self._appending -= 1
             self._turn(runner, self._room)
+            if not self._appending:
+                self._intake.goes_on(loop.time())
         self._schedule()
 
     def _turn(self, runner: CursorRunner, room: int) -> None:
@@ -495,8 +567,9 @@ class Keeper:
         oldest = self._oldest_sent_s
         if self._no_room is None and oldest is not None:
             away_s = self.limits.bookkeeper_away_ms / 1000
-            at = max(self._clock.loop_time(oldest + away_s), asyncio.get_running_loop().time() + away_s / ROOM_LOOKS)
-            self._no_room = asyncio.get_running_loop().call_at(at, self._look_for_room)
+            loop = asyncio.get_running_loop()
+            due = self._clock.loop_time(oldest + away_s)
+            self._no_room = loop.call_at(due if due > loop.time() else loop.time() + away_s / ROOM_LOOKS, self._look_for_room)
 
     def _look_for_room(self) -> None:
         self._no_room = None

@@ -37,6 +37,8 @@ P = ParamSpec("P")
 
 HEARD = (ev.FooterRead, ev.FooterUnreadable, ev.FooterWritten, ev.FooterBadVersion, ev.FooterGone, ev.FooterChecked, ev.FooterCheckFailed)
 """Events that only ZooKeeper itself can have caused."""
+SETTLING_S = 5.0
+"""An opened cursor whose first acks come within this time needs its first ledger as part of being opened."""
 FAILED = (ev.FooterReadFailed, ev.FooterWriteUnknown, ev.LedgerEndFailed, ev.LedgerCreateFailed)
 """It will be asked again."""
 KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open", RawEntry: "state"}
@@ -105,7 +107,7 @@ class Lanes:
     """What the cursors of a daemon take turns for."""
 
     openings: Lane
-    """Whatever an opening asks: reads, claims, recoveries, chains."""
+    """Whatever an opening asks: reads, claims, recoveries, chains, and what the first ledger that follows takes."""
     ledgers: Lane
     """Creating and ending ledgers of cursors that are open."""
     footers: Lane
@@ -133,6 +135,8 @@ class Services:
     """An append takes a place of the daemon's window: which one."""
     appended: Callable[[int], None]
     """An append was answered: the place is free again."""
+    took: Callable[[], None]
+    """A message of acks came."""
     heard: Callable[[], None]
     """Called when ZooKeeper has answered."""
     failed: Callable[[CursorRunner, BaseException], None]
@@ -164,6 +168,8 @@ class CursorRunner:
         self._since_s = services.clock()
         self._is_retrying = False
         """What it asked for has failed: it has had its turn."""
+        self._live_s: float | None = None
+        """Since when it is open."""
         self._recovering_since: float | None = asyncio.get_running_loop().time()
         self.shrunk_ledger = False
         self.waiting_for = ""
@@ -209,6 +215,8 @@ class CursorRunner:
         """One step. An exception here is a bug: it ends this cursor and no other."""
         if self._stopped or self.machine.is_ended:
             return
+        if isinstance(event, ev.Acks):
+            self._services.took()
         try:
             for effect in self.machine.step(event, self._services.clock()):
                 self._perform(effect)
@@ -217,7 +225,7 @@ class CursorRunner:
             return
         if self._recovering_since is not None and self.machine.state in LIVE:
             self._services.telemetry.recovered(asyncio.get_running_loop().time() - self._recovering_since)
-            self._recovering_since, self._is_retrying = None, False
+            self._recovering_since, self._is_retrying, self._live_s = None, False, self._services.clock()
         self._changed(self)
 
     def _perform(self, effect: fx.Effect) -> None:
@@ -355,13 +363,24 @@ class CursorRunner:
     def _age(self) -> Age:
         """In a queue. What an opening asks next is as old as the opening: the first ones get through before others begin. What has
         failed is as old as its repetition: cursors that cannot go on must not stand in front of all others, again and again."""
-        since = self._since_s if self.machine.state in OPENING else self.machine.progress.oldest_unconfirmed_s
+        since = self._since_s if self._is_settling else self.machine.progress.oldest_unconfirmed_s
         return (self._services.clock() if since is None or self._is_retrying else since), self._number
+
+    @property
+    def _is_settling(self) -> bool:
+        """It is being opened, or was just now and has acks that wait for its first ledger: until that is named, its source waits as it
+        does for an opening, and those that come after it are not to be opened before."""
+        m = self.machine
+        if m.state in OPENING:
+            return True
+        first = m.progress.oldest_unconfirmed_s
+        is_first = m.state in (State.READY, State.ROLLING) and not m.counters.rolls and not self._is_retrying
+        return is_first and self._live_s is not None and first is not None and first <= self._live_s + SETTLING_S
 
     def _admit(self, lane: Lane, token: int, work: Callable[[Turn], Coroutine[Any, Any, ev.Event | None]]) -> None:
         """Does it when it is its turn; while it waits, the machine knows that it is not sent. An opening has its own lane. None:
         nobody wants the outcome any more."""
-        if self.machine.state in OPENING:
+        if self._is_settling:
             lane = self._lanes.openings
         waited = False
 

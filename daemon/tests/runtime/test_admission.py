@@ -129,7 +129,7 @@ async def test_a_loop_that_was_busy_has_not_waited() -> None:
 async def test_cursors_that_wait_for_a_first_ledger_are_not_paused() -> None:
     """Creating takes a second and one may be created at once: the last of six waits for six seconds, in our queue, and nobody is
     away. Each gets one ledger, the oldest first, and no state goes into a footer."""
-    world = World(keeper_limits=KeeperLimits(ledger_requests_at_once_max=1))
+    world = World(keeper_limits=KeeperLimits(openings_at_once_max=1))
     keeper = await world.keeper()
     made = await sources(keeper, 6)
     world.bookkeeper.faults.delay_min_s = world.bookkeeper.faults.delay_max_s = 0.5
@@ -150,9 +150,7 @@ async def test_cursors_that_wait_for_a_first_ledger_are_not_paused() -> None:
 async def test_a_create_that_is_sent_and_not_answered_is_evidence() -> None:
     """The same wait, but for somebody else: the one whose create is out is paused after two seconds; those behind it, whose
     creates have not been sent, are not."""
-    world = World(
-        limits=Limits(inline_state_max_bytes=0), keeper_limits=KeeperLimits(ledger_requests_at_once_max=1, detached_cursor_max_ms=10**9)
-    )
+    world = World(limits=Limits(inline_state_max_bytes=0), keeper_limits=KeeperLimits(openings_at_once_max=1, detached_cursor_max_ms=10**9))
     keeper = await world.keeper()
     made = await sources(keeper, 8)
     world.bookkeeper.faults.delay_min_s = world.bookkeeper.faults.delay_max_s = 4.0
@@ -238,6 +236,84 @@ async def test_opens_that_wait_for_their_turn_hear_that_zookeeper_answers_nobody
     assert now() - began < 8.0, "the last one that was let in was asked for four seconds before"
     assert {told.refused[0] for told in recorders if told.refused} == {"UNAVAILABLE"}
     assert not keeper.cursors
+
+
+@virtual
+async def test_the_first_ledger_is_part_of_an_opening() -> None:
+    """A hundred opens, eight requests at once, each answered in 0.1 s, a ledger created in a second, and each source acks as soon as
+    it is told Opened: its acks are durable in the time of a few requests, while others still wait to be opened."""
+    world = World(keeper_limits=KeeperLimits(openings_at_once_max=8, ledger_requests_at_once_max=8))
+    keeper = await world.keeper()
+    world.zookeeper.faults.latency_s = (0.05, 0.05)
+    world.bookkeeper.faults.delay_min_s = world.bookkeeper.faults.delay_max_s = 0.5
+    waits, still_opening = list[float](), list[int]()
+    made = [Source(keeper, named(number)) for number in range(100)]
+
+    async def live(one: Source) -> None:
+        await one.open()
+        opened_at = now()
+        one.ack(acks(DATA, 1))
+        await one.durable(limit_s=60.0)
+        waits.append(now() - opened_at)
+        still_opening.append(sum(other.told.machine is None for other in made))
+
+    await asyncio.gather(*(live(one) for one in made))
+    assert max(waits) < 4.0
+    assert still_opening[0] > 75 and keeper.failures == []
+
+
+# ---- more messages than can be done
+
+
+def _costs(keeper: Keeper, append_s: float) -> None:
+    """Each append takes this loop so long."""
+    append = keeper.ledgers.append
+
+    def slow(ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
+        asyncio.get_running_loop()._now += append_s  # type: ignore[attr-defined]
+        return append(ledger, entry, payload)
+
+    keeper.ledgers.append = slow  # type: ignore[method-assign]
+
+
+@virtual
+async def test_of_messages_that_come_faster_than_they_can_be_written_many_become_one_record() -> None:
+    """A message takes 0.2 ms to be taken in and 0.5 ms to be written, and they come without a pause, fifty cursors in turn."""
+    world = World()
+    keeper = await world.keeper()
+    made = await sources(keeper, 50)
+    for one in made:
+        one.ack(acks(DATA, 0))
+        await one.durable()
+    before = sum(one.machine.counters.flushes for one in made)
+    _costs(keeper, 0.0005)
+    most = 0
+    for entry in range(1, 101):
+        for one in made:
+            asyncio.get_running_loop()._now += 0.0002  # type: ignore[attr-defined]
+            one.ack(acks(DATA, entry))
+            for _ in range(3):
+                await asyncio.sleep(0)
+        most = max(most, *(one.seq - one.told.durable for one in made))
+    for one in made:
+        await one.durable()
+    assert sum(one.machine.counters.flushes for one in made) - before < 50 * 100 / 5
+    assert most < 30, "nobody waits for the end of it"
+
+
+@virtual
+async def test_a_message_in_a_pause_is_written_when_its_linger_is_over() -> None:
+    world = World()
+    keeper = await world.keeper()
+    [one] = await sources(keeper, 1)
+    one.ack(acks(DATA, 0))
+    await one.durable()
+    for entry in range(10):
+        began = now()
+        one.ack(acks(DATA, *range(100 * entry + 1, 100 * entry + 50)))
+        await one.durable()
+        assert now() - began < 0.003
+        await asyncio.sleep(0.01)
 
 
 # ---- cursors that cannot be opened
