@@ -36,7 +36,7 @@ NORMAL_MS = 500.0
 OPEN_MAX_S = 120.0
 DRAIN_MAX_S = 120.0
 
-CASES = (("uniform", 1_000), ("window", 1_000), ("uniform", 3_000))
+CASES = (("uniform", 1_000), ("window", 1_000), ("uniform", 3_000), ("window", 3_000))
 LOAD_S = 20.0
 
 
@@ -79,12 +79,14 @@ async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, 
         return Row("many_cursors", case, figure, value, unit, ratio, against, aim)
 
     named = sum(v for k, v in work.items() if k.startswith("cursorkeeper_rolls"))
+    aim_3x = "3x" if cursors > 1_000 else ""
     seen = {key: first[key] for key in ("p50_ms", "p99_ms", "max_ms")}
     return [
         row("opened and first acks durable", first["first_s"], "s", "15 s" if cursors > 1_000 else ""),
+        row("Opened to first acks durable p99", first["settled_ms"], "ms", "500 ms"),
         *(row(f"message to durable {key[:-3]}", value, "ms", "500 ms" if key == "p99_ms" else "") for key, value in seen.items()),
         row("messages durable under load", first["durable_per_s"], "/s", "", first["durable_per_s"] / cursors, "what is sent"),
-        row("longest wait of a cursor", first["worst_cursor_ms"], "ms", "3x", first["unfairness"], "the median cursor's"),
+        row("longest wait of a cursor", first["worst_cursor_ms"], "ms", aim_3x, first["unfairness"], "the median cursor's"),
         row("pauses", first["pauses"], "", "0"),
         row("until normal after the load", first["normal_s"], "s", "5 s"),
         row("ledgers named", named, "", "1x", named / cursors, "the cursors"),
@@ -106,6 +108,9 @@ class Cursor:
         """Those of them that wait for credit."""
         self.granted = self.spent = 0
         self.is_open = False
+        self.opened_at = 0.0
+        self.settled_ms: float | None = None
+        """From Opened to the first message of this stream durable."""
         self.next_entry = 0
         self.longest_ms = 0.0
 
@@ -121,7 +126,6 @@ class Load:
         """When sent, and how long until durable."""
         self.durable_at: list[float] = []
         self.pauses = 0
-        self.open = 0
         self.changed = asyncio.Event()
         self.out: deque[bytes] = deque()
         self.wake = asyncio.Event()
@@ -130,9 +134,8 @@ class Load:
 
     async def connect(self, address: str) -> None:
         """A new stream; what was open is open no more."""
-        self.open = 0
         for cursor in self.cursors:
-            cursor.is_open, cursor.granted, cursor.spent = False, 0, 0
+            cursor.is_open, cursor.granted, cursor.spent, cursor.settled_ms = False, 0, 0, None
             cursor.unsent.clear()
         channel = grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
         await channel.channel_ready()
@@ -182,8 +185,7 @@ class Load:
                 raise SystemExit(f"the daemon said {message}")
 
     def _opened(self, cursor: Cursor) -> None:
-        cursor.is_open = True
-        self.open += 1
+        cursor.is_open, cursor.opened_at = True, self.now()
         self.changed.set()
         if cursor.waiting:  # of the stream before
             again = [body for _, _, body in cursor.waiting]
@@ -195,6 +197,8 @@ class Load:
 
     def _durable(self, cursor: Cursor, seq: int) -> None:
         now = self.now()
+        if cursor.settled_ms is None:
+            cursor.settled_ms = (now - cursor.opened_at) * 1e3
         while cursor.waiting and cursor.waiting[0][0] <= seq:
             _, at, _ = cursor.waiting.popleft()
             self.waits.append((at, now - at))
@@ -237,7 +241,7 @@ class Load:
                 handle=cursor.number, topic=f"{self.topic}-{cursor.number}", subscription="s", create=True, takeover=True
             )
             self._put(pb.SourceMessage(open_cursor=opening).SerializeToString())
-        await self.until(lambda: self.open == len(self.cursors) and not any(c.waiting for c in self.cursors), OPEN_MAX_S)
+        await self.until(lambda: all(c.settled_ms is not None for c in self.cursors), OPEN_MAX_S)
         return self.now() - began
 
     async def until(self, condition: Any, limit_s: float) -> None:
@@ -274,6 +278,7 @@ async def _source(address: str, pattern: str, cursors: int, number: int, load_s:
     began = load.now()
     await load.at_a_rate(cursors, load_s)
     ended = load.now()
+    settled_ms = quantile([c.settled_ms for c in load.cursors if c.settled_ms is not None] or [0.0], 0.99)
     durable = sum(1 for at in load.durable_at if began <= at <= ended)
     # a tenth of the load goes on
     await load.at_a_rate(cursors / 10, 10.0)
@@ -284,6 +289,7 @@ async def _source(address: str, pattern: str, cursors: int, number: int, load_s:
     longest = [c.longest_ms for c in load.cursors]
     found = {
         "first_s": await opening,
+        "settled_ms": settled_ms,
         "p50_ms": quantile(waits, 0.5),
         "p99_ms": quantile(waits, 0.99),
         "max_ms": max(waits),
