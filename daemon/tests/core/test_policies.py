@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from cursorkeeper.core.flush_policy import flush_at
 from cursorkeeper.core.limits import Limits
@@ -19,21 +22,22 @@ def at(
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        (at(oldest=None), None),  # nothing waits
-        (at(), 100.010),  # few acks: the interval is the longest wait
-        (at(acks=10), 100.001),  # worth its header, nothing in flight: cut the interval short
-        (at(acks=9), 100.010),
-        (at(acks=10, in_flight=1), 100.010),  # something in flight: the batch grows
-        (at(in_flight=4, acks=1_000_000), None),  # a full window waits for an answer, not for a time
-        (at(acks=65_536, in_flight=3), 100.0),
-        (at(size=512 * 1024, in_flight=3), 100.0),
-        (at(urgent=True), 100.0),
-        (at(urgent=True, in_flight=4), None),
-        (at(acks=10, limits=Limits(flush_interval_ms=0)), 100.0),
+        (partial(at, oldest=None), None),  # nothing waits
+        (partial(at), 100.010),  # few acks: the interval is the longest wait
+        (partial(at, acks=10), 100.001),  # worth its header, nothing in flight: cut the interval short
+        (partial(at, acks=9), 100.010),
+        (partial(at, acks=10, in_flight=1), 100.010),  # something in flight: the batch grows
+        (partial(at, in_flight=4, acks=1_000_000), None),  # a full window waits for an answer, not for a time
+        (partial(at, acks=65_536, in_flight=3), 100.0),
+        (partial(at, size=512 * 1024, in_flight=3), 100.0),
+        (partial(at, urgent=True), 100.0),
+        (partial(at, urgent=True, in_flight=4), None),
+        (partial(at, acks=10, limits=Limits(flush_interval_ms=0)), 100.0),
     ],
 )
-def test_decision_18_when_to_flush(asked: float | None, answer: float | None) -> None:
-    assert asked == pytest.approx(answer) if answer is not None else asked is None
+def test_decision_18_when_to_flush(asked: Callable[[], float | None], answer: float | None) -> None:
+    found = asked()
+    assert found == pytest.approx(answer) if answer is not None else found is None
 
 
 def reason(cost: ReplayCost, *, chain: int = 1, now: float = 1_000.0, jitter: float = 0.0) -> str | None:
@@ -46,26 +50,26 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        (reason(ReplayCost()), None),
-        (reason(ReplayCost(delta_bytes=MIB - 1, records=1)), None),
-        (reason(ReplayCost(delta_bytes=MIB, records=1)), "cost"),
-        (reason(ReplayCost(delta_bytes=MIB, records=1, snapshot_bytes=MIB + 1)), None),  # 1.0 x the snapshot's bytes
-        (reason(ReplayCost(delta_bytes=5 * MIB, records=1, snapshot_bytes=5 * MIB)), "cost"),
-        (reason(ReplayCost(delta_bytes=MIB, records=1), jitter=0.1), None),  # jitter: 10 %
-        (reason(ReplayCost(delta_bytes=950_000, records=1), jitter=-0.1), "cost"),
-        (reason(ReplayCost(records=2_500_000)), "replay"),  # 0.8 us each: two seconds
-        (reason(ReplayCost(records=2_499_000)), None),
-        (reason(ReplayCost(records=1, acks=25_000_000)), "replay"),  # 80 ns each
-        (reason(ReplayCost(), chain=32), "chain"),
-        (reason(ReplayCost(), chain=31), None),
-        (reason(ReplayCost(records=1), now=86_400.0), "age"),
-        (reason(ReplayCost(records=0), now=1e9), None),  # nothing to put into it
-        (reason(ReplayCost(delta_bytes=MIB, records=1, snapshot_at_s=999.5)), None),  # at least a second apart
-        (reason(ReplayCost(snapshot_at_s=999.5), chain=64), None),
+        (partial(reason, ReplayCost()), None),
+        (partial(reason, ReplayCost(delta_bytes=MIB - 1, records=1)), None),
+        (partial(reason, ReplayCost(delta_bytes=MIB, records=1)), "cost"),
+        (partial(reason, ReplayCost(delta_bytes=MIB, records=1, snapshot_bytes=MIB + 1)), None),  # 1.0 x the snapshot's bytes
+        (partial(reason, ReplayCost(delta_bytes=5 * MIB, records=1, snapshot_bytes=5 * MIB)), "cost"),
+        (partial(reason, ReplayCost(delta_bytes=MIB, records=1), jitter=0.1), None),  # jitter: 10 %
+        (partial(reason, ReplayCost(delta_bytes=950_000, records=1), jitter=-0.1), "cost"),
+        (partial(reason, ReplayCost(records=2_500_000)), "replay"),  # 0.8 us each: two seconds
+        (partial(reason, ReplayCost(records=2_499_000)), None),
+        (partial(reason, ReplayCost(records=1, acks=25_000_000)), "replay"),  # 80 ns each
+        (partial(reason, ReplayCost(), chain=32), "chain"),
+        (partial(reason, ReplayCost(), chain=31), None),
+        (partial(reason, ReplayCost(records=1), now=86_400.0), "age"),
+        (partial(reason, ReplayCost(records=0), now=1e9), None),  # nothing to put into it
+        (partial(reason, ReplayCost(delta_bytes=MIB, records=1, snapshot_at_s=999.5)), None),  # at least a second apart
+        (partial(reason, ReplayCost(snapshot_at_s=999.5), chain=64), None),
     ],
 )
-def test_when_to_snapshot(asked: str | None, answer: str | None) -> None:
-    assert asked == answer
+def test_when_to_snapshot(asked: Callable[[], str | None], answer: str | None) -> None:
+    assert asked() == answer
 
 
 def test_cost_adds_up() -> None:

@@ -47,6 +47,13 @@ def test_decision_02_nothing_new_and_nothing_in_flight_confirms_now() -> None:
     assert progress.confirmations() == [fx.Confirm(1, 1, 10)]
 
 
+def test_what_is_decided_gives_its_bytes_back_once() -> None:
+    progress = Progress()
+    kept(progress, 1, 2, 3)
+    assert progress.decide_until({(1, 3)}) == [fx.Confirm(1, 2, 20)]
+    assert progress.released() == [fx.Confirm(1, 2, 10)] and progress.unconfirmed_bytes == 0
+
+
 def test_what_is_durable_and_withheld_does_not_wait_for_another_record() -> None:
     progress = Progress()
     kept(progress, 1)
