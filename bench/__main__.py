@@ -11,10 +11,22 @@ from pathlib import Path
 
 from cursorkeeper_clients.stack import Standalone
 
-from bench import delta_bytes, latency, loads, many_cursors, memory, pulsar_codec, throughput
+from bench import ack_message, delta_bytes, latency, loads, many_cursors, memory, pulsar_codec, throughput
 from bench.rows import show
 
-ALL = ["delta_bytes", "memory", "pulsar_codec", "latency", "throughput", "loads", "many_cursors", "footers", "report", "pipeline"]
+ALL = [
+    "delta_bytes",
+    "ack_message",
+    "memory",
+    "pulsar_codec",
+    "latency",
+    "throughput",
+    "loads",
+    "many_cursors",
+    "footers",
+    "report",
+    "pipeline",
+]
 
 
 def main() -> None:
@@ -25,6 +37,8 @@ def main() -> None:
         print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     if "delta_bytes" in wanted:
         show(delta_bytes.run(), as_json)
+    if "ack_message" in wanted:
+        show(ack_message.run(), as_json)
     if "memory" in wanted:
         show(memory.run(), as_json)
     if "pulsar_codec" in wanted:

@@ -15,7 +15,7 @@ from cursorkeeper.core.writer import WriterPhase
 if TYPE_CHECKING:
     from cursorkeeper.core.machine import CursorMachine
 
-_ASKING = frozenset({WriterPhase.CREATING, WriterPhase.CHECKING, WriterPhase.ENDING})
+_ASKING = (WriterPhase.CREATING, WriterPhase.CHECKING, WriterPhase.ENDING)
 
 
 def is_footer_held(m: CursorMachine) -> bool:

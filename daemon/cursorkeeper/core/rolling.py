@@ -24,15 +24,10 @@ from cursorkeeper.core.writer import OpenLedger, WriterPhase
 if TYPE_CHECKING:
     from cursorkeeper.core.machine import CursorMachine
 
-_LEAVING = frozenset({WriterPhase.DRAINING, WriterPhase.FAILED, WriterPhase.CHECKING, WriterPhase.ENDING})
-
 
 def live_state(m: CursorMachine) -> State:
     """READY, or ROLLING while a ledger is being left or replaced."""
-    w = m.writer
-    if w.phase in _LEAVING or w.phase is WriterPhase.CREATING or (w.current is not None and not w.current.named):
-        return State.ROLLING
-    return State.READY
+    return State.READY if m.writer.is_settled else State.ROLLING
 
 
 def drive(m: CursorMachine, now: float) -> None:

@@ -21,7 +21,6 @@ from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.snapshot_policy import snapshot_reason
 from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.values import SnapshotEnd
-from cursorkeeper.core.writer import WriterPhase
 
 if TYPE_CHECKING:
     from cursorkeeper.core.machine import CursorMachine
@@ -123,7 +122,7 @@ def _may_start(m: CursorMachine) -> bool:
     if m.snapshot is not None or m.state not in LIVE or m.closing or m.deleting or m.resets or m.state_writer is not None:
         return False
     # the writer's own words, not ROLLING: the state follows them at the end of an event, and there may be no next one soon
-    return m.writer.phase in (WriterPhase.OPEN, WriterPhase.IDLE) and (m.writer.current is None or m.writer.current.named)
+    return m.writer.is_settled
 
 
 def _maybe_start(m: CursorMachine, now: float) -> None:

@@ -104,6 +104,11 @@ class LedgerWriter:
         return self.phase is WriterPhase.OPEN
 
     @property
+    def is_settled(self) -> bool:
+        """There is no ledger, or one that the footer names: none is being left or replaced."""
+        return self.phase in (WriterPhase.OPEN, WriterPhase.IDLE) and (self.current is None or self.current.named)
+
+    @property
     def is_truncated(self) -> bool:
         """A part of the whole was taken and is not durable yet."""
         return any(o.truncated is not None for o in (*self.outbox, *self.unconfirmed.values()))
