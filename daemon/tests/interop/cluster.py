@@ -5,6 +5,8 @@ Owns nothing that is tested. Topics are full names (`persistent://...`) here and
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
 
 LIMIT_BYTES = 64 << 20
-READS_MAX = 3
+BUSY_MAX_S = 120
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,12 @@ class Cluster:
 
     async def read(self, topic: str, subscription: str) -> PulsarCursor:
         """Our reader: no recovery, no fence, no write. A bookie that was too busy to tell the newest entries is asked again."""
-        for _ in range(READS_MAX):
+        end = time.monotonic() + BUSY_MAX_S
+        while True:
             read = await read_cursor(self.ports, PulsarCursorRef(topic, subscription))
-            if not read.freshness.stopped_by:
-                break
-        return read
+            if not read.freshness.stopped_by or time.monotonic() > end:
+                return read
+            await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

@@ -4,6 +4,10 @@ Owns the process, its command line and limits, and what the answers mean as valu
 Invariants: every call has a limit, at which the child is killed and the call raises; a child is ended by its own handle and ends by
 itself when this process does (its stdin closes); errors of Pulsar are `PulsarError`, of the process `HarnessError` with its log's end.
 
+Pulsar answers before it has ended what it began: it may still be switching a cursor to a new ledger, and a close then fails with
+BadVersion, or the switch overtakes it and the znode is not the closed one. So the process answers a step when every cursor concerned
+is at rest, and closes only such cursors; `flush`, `switch_ledger` and `append` alone are not waited for.
+
 Names are Pulsar's: a managed ledger is called `tenant/ns/persistent/topic` (the znode without `/managed-ledgers/`), cursors by their
 encoded subscription name. Calls block.
 
@@ -110,7 +114,9 @@ class Internals:
 class PulsarHarness:
     """One process of one version, connected to one cluster. A context manager: starts, and is killed at the end."""
 
-    def __init__(self, version: str, zookeeper: str, folder: Path, *, heap_mib: int = 384, call_max_s: float = 60.0, **client: int) -> None:
+    def __init__(
+        self, version: str, zookeeper: str, folder: Path, *, heap_mib: int = 384, call_max_s: float = 180.0, **client: int
+    ) -> None:
         """`client`: frameBytes, addTimeoutSeconds, readTimeoutSeconds, cursorPositionFlushSeconds."""
         self.version, self.zookeeper = version, zookeeper
         self._folder, self._heap_mib, self._call_max_s, self._client = folder, heap_mib, call_max_s, client
@@ -264,6 +270,11 @@ class PulsarHarness:
     def flush(self, ledger: str, cursor: str) -> Internals:
         """What Pulsar's timer does every minute: persist if dirty, if the throttle lets it. Does not wait for the write."""
         return _internals(self._call("flush", ledger=ledger, cursor=cursor))
+
+    def switch_ledger(self, ledger: str, cursor: str) -> None:
+        """Begins to switch to a new cursor ledger while the state says "Open", and does not wait: see `CursorLedgers` in the Java source
+        for when Pulsar does so by itself."""
+        self._call("switch_ledger", ledger=ledger, cursor=cursor)
 
     def report(self, ledger: str, cursor: str, *, max_s: float | None = None) -> Report:
         """The state, entry by entry. A million entries take about a tenth of a second."""

@@ -12,7 +12,7 @@ from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import names
 from pyroaring import BitMap
 
-from daemon.tests.interop.harness import Internals, Layout, PulsarError, PulsarHarness, Report
+from daemon.tests.interop.harness import Internals, Layout, PulsarHarness, Report
 from daemon.tests.interop.states import settled
 
 
@@ -38,15 +38,8 @@ class Topic:
         return self.pulsar.open_ledger(self.managed, **config)
 
     def close(self) -> None:
-        """A graceful unload. Pulsar's own races with a cursor that switches its ledger at that moment; the process is then of no
-        more use, and a new one begins, as after a crash."""
-        try:
-            self.pulsar.close_ledger(self.managed)
-        except PulsarError as error:
-            if error.kind != "BadVersionException":
-                raise
-            self.pulsar.halt()
-            self.pulsar.start()
+        """A graceful unload."""
+        self.pulsar.close_ledger(self.managed)
 
     def reopen(self, **config: Any) -> Layout:
         """A graceful unload, and a load."""
@@ -94,7 +87,7 @@ class Topic:
         except Exception as e:  # whatever it is, the message is about something else
             return f"Pulsar does not say: {e}"
 
-    def wait(self, cursor: str, until: Callable[[Internals], bool], max_s: float = 20.0) -> Internals:
+    def wait(self, cursor: str, until: Callable[[Internals], bool], max_s: float = 120.0) -> Internals:
         """Asks again until it is so. Raises AssertionError at the limit."""
         end = time.monotonic() + max_s
         while not until(now := self.internals(cursor)):

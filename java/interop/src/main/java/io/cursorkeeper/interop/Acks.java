@@ -78,6 +78,12 @@ final class Acks {
         return Report.internals(cursor);
     }
 
+    /** Begins a switch to a new ledger that the cursor's state does not show. Answers when it was started. */
+    static JsonNode switchLedger(ManagedCursorImpl cursor) {
+        CursorAccess.switchLedger(cursor);
+        return Json.object();
+    }
+
     private static void delete(ManagedCursorImpl cursor, Iterable<Position> positions) throws Exception {
         CompletableFuture<Void> done = new CompletableFuture<>();
         cursor.asyncDelete(positions, new DeleteCallback() {

@@ -26,10 +26,11 @@ final class Commands {
         table.put("append", request -> topics().append(request));
         table.put("open_cursor", request -> topics().openCursor(request));
         table.put("close_cursor", request -> topics().closeCursor(request));
-        table.put("delete", request -> Acks.delete(topics().cursor(request), request));
-        table.put("mark_delete", request -> Acks.markDelete(topics().cursor(request), request));
-        table.put("set_cursor_properties", request -> Acks.setCursorProperties(topics().cursor(request), request));
+        table.put("delete", request -> topics().onCursor(request, Acks::delete));
+        table.put("mark_delete", request -> topics().onCursor(request, Acks::markDelete));
+        table.put("set_cursor_properties", request -> topics().onCursor(request, Acks::setCursorProperties));
         table.put("throttle", request -> Acks.throttle(topics().cursor(request), request));
+        table.put("switch_ledger", request -> Acks.switchLedger(topics().cursor(request)));
         table.put("flush", request -> Acks.flush(topics().cursor(request)));
         table.put("report", request -> Report.of(topics().cursor(request)));
         table.put("internals", request -> Report.internals(topics().cursor(request)));

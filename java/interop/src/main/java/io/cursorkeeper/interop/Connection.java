@@ -2,7 +2,6 @@ package io.cursorkeeper.interop;
 
 import java.util.HashMap;
 import java.util.Map;
-import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.conf.ClientConfiguration;
 import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
 import org.apache.bookkeeper.mledger.impl.ManagedCursorImpl;
@@ -19,7 +18,7 @@ final class Connection {
     private static final int FRAME_PADDING_BYTES = 10 * 1024;
 
     final MetadataStoreExtended store;
-    final BookKeeper bookKeeper;
+    final CursorLedgers bookKeeper;
     private final Request client;
     private final Map<String, ManagedLedgerFactoryImpl> factories = new HashMap<>();
 
@@ -32,7 +31,7 @@ final class Connection {
         settings.setAddEntryTimeout((int) client.number("addTimeoutSeconds", 30));
         settings.setReadEntryTimeout((int) client.number("readTimeoutSeconds", 30));
         settings.setDiskWeightBasedPlacementEnabled(false);
-        bookKeeper = new BookKeeper(settings);
+        bookKeeper = new CursorLedgers(settings);
     }
 
     /** The classes' own word, not ours. */

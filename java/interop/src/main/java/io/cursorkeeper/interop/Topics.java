@@ -11,6 +11,7 @@ import org.apache.bookkeeper.mledger.ManagedCursor;
 import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.bookkeeper.mledger.Position;
+import org.apache.bookkeeper.mledger.impl.CursorAccess;
 import org.apache.bookkeeper.mledger.impl.ManagedCursorImpl;
 import org.apache.bookkeeper.mledger.impl.ManagedLedgerImpl;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.AddEntryCallback;
@@ -20,8 +21,12 @@ import io.netty.buffer.ByteBuf;
 
 /** The open managed ledgers and their cursors, by Pulsar's own names. */
 final class Topics {
+    /** Something done to an open cursor. */
+    interface Step {
+        JsonNode run(ManagedCursorImpl cursor, Request request) throws Exception;
+    }
+
     private static final int UNANSWERED_MAX = 500;
-    private static final int SWITCH_MAX_S = 4;
 
     private final Connection connection;
     private final Map<String, ManagedLedgerImpl> open = new HashMap<>();
@@ -36,29 +41,55 @@ final class Topics {
         if (open.containsKey(name)) {
             throw new HarnessException(name + " is open already: close_ledger first");
         }
+        connection.bookKeeper.forget(name);
         Request config = request.part("config");
         ManagedLedgerImpl ledger = (ManagedLedgerImpl) connection.factory(config).open(name, config(config));
         open.put(name, ledger);
+        settle(ledger);
         return describe(ledger);
     }
 
     /** Closes the cursors too, in order, as a broker's unload does. */
     JsonNode close(Request request) throws Exception {
         ManagedLedgerImpl ledger = ledger(request);
-        awaitSwitched(ledger);
+        settle(ledger);
         ledger.close();
         open.remove(request.text("ledger"));
         return Json.object();
     }
 
-    /** Pulsar's close races with a cursor that is switching its ledger (BadVersion): opening a topic may start such a switch. */
-    private static void awaitSwitched(ManagedLedgerImpl ledger) throws InterruptedException {
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(SWITCH_MAX_S);
+    /** An answer is given when all that was begun has ended: Pulsar's close, and whoever reads the znode, would meet a switch on its way. */
+    JsonNode onCursor(Request request, Step step) throws Exception {
+        ManagedCursorImpl cursor = cursor(request);
+        JsonNode answer = step.run(cursor, request);
+        settle(cursor);
+        return answer;
+    }
+
+    private void settle(ManagedLedgerImpl ledger) throws Exception {
         for (ManagedCursor cursor : ledger.getCursors()) {
-            while (((ManagedCursorImpl) cursor).getState().equals("SwitchingLedger") && System.nanoTime() < end) {
-                Thread.sleep(5);
-            }
+            settle((ManagedCursorImpl) cursor);
         }
+    }
+
+    /** Waits until the cursor writes nothing and has the last ledger that it asked for. The log says where its state did not show it. */
+    private void settle(ManagedCursorImpl cursor) throws Exception {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(Failures.STEP_MAX_S);
+        boolean isSaid = false;
+        for (boolean isBusy = CursorAccess.isBusy(cursor); isBusy || switches(cursor); isBusy = CursorAccess.isBusy(cursor)) {
+            if (!isBusy && !isSaid) {
+                System.err.println(cursor.getName() + " switches its ledger in the state " + cursor.getState());
+                isSaid = true;
+            }
+            if (System.nanoTime() > end) {
+                throw new HarnessException(cursor.getName() + " does not come to rest: " + Report.internals(cursor));
+            }
+            Thread.sleep(1);
+        }
+    }
+
+    private boolean switches(ManagedCursorImpl cursor) {
+        return connection.bookKeeper.hasOneOnItsWay(cursor.getManagedLedger().getName(), cursor.getName(), cursor.getCursorLedger());
     }
 
     JsonNode layout(Request request) {
@@ -85,13 +116,16 @@ final class Topics {
 
     JsonNode openCursor(Request request) throws Exception {
         InitialPosition from = InitialPosition.valueOf(request.text("start", "Earliest"));
-        ManagedCursor cursor = ledger(request)
+        ManagedCursorImpl cursor = (ManagedCursorImpl) ledger(request)
                 .openCursor(request.text("cursor"), from, request.numbers("properties"), request.texts("cursorProperties"));
-        return Report.internals((ManagedCursorImpl) cursor);
+        settle(cursor);
+        return Report.internals(cursor);
     }
 
     JsonNode closeCursor(Request request) throws Exception {
-        cursor(request).close();
+        ManagedCursorImpl cursor = cursor(request);
+        settle(cursor);
+        cursor.close();
         return Json.object();
     }
 
