@@ -22,6 +22,7 @@ from testcontainers_tests.cluster.truth import Verdict
 
 _open: list[ContainerStack] = []
 Opener = Callable[..., ContainerStack]
+TEST_MAX_S = 1_200
 ACKS = "acks"
 """The property of a test's report that holds its verdicts: (words, present, lost, phantom) of each."""
 
@@ -45,8 +46,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first."""
+    """The longest first. The first one waits for the images, and a story has many waits: their own limits say more than this one."""
     items.sort(key=lambda item: workers.order_of(item.nodeid))
+    for item in items:
+        if workers.FOLDER in item.nodeid:
+            item.add_marker(pytest.mark.timeout(TEST_MAX_S))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -50,7 +50,7 @@ async def progress(project: ComposeProject) -> None:
         seen.append(project.metric(ACCEPTED))
         return len(seen) > 1 and seen[-1] > seen[-2] > 0 and project.metric(OLDEST) < WAIT_MAX_S
 
-    await until(grows, "acks come and are confirmed", 60)
+    await until(grows, "acks come and are confirmed")
 
 
 def epochs(project: ComposeProject) -> dict[str, int]:
@@ -92,7 +92,7 @@ async def test_prometheus_sees_both_and_its_rules_use_metrics_that_exist(project
         targets = {t["labels"]["job"]: t["health"] for t in project.prometheus("targets")["activeTargets"]}
         return targets == {"cursorkeeper-daemon": "up", "cursorkeeper-gateway": "up"}
 
-    await until(up, "Prometheus reaches daemon and gateway", 30)
+    await until(up, "Prometheus reaches daemon and gateway")
     assert "SUCCESS" in project.inside("prometheus", "promtool", "check", "rules", "/etc/prometheus/alerts.yaml")
     rules = [rule for group in yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"] for rule in group["rules"]]
     loaded = [rule for group in project.prometheus("rules")["groups"] for rule in group["rules"]]
@@ -113,7 +113,7 @@ async def test_what_crashes_comes_back_and_acks_flow_again(project: ComposeProje
         now = project.containers()
         return all(now[name].attrs["RestartCount"] == 1 and now[name].attrs["State"]["Health"]["Status"] == "healthy" for name in crashed)
 
-    await until(back, f"{crashed} are healthy again", 60)
+    await until(back, f"{crashed} are healthy again")
     await progress(project)
 
 

@@ -48,7 +48,7 @@ async def in_a_snapshot(daemon: DaemonNode, segments: int = 8) -> float:
             seen = now
         return now[1] - seen[1] >= segments
 
-    await until(look, "a snapshot is being written", 120)
+    await until(look, "a snapshot is being written")
     return seen[0]
 
 
@@ -87,7 +87,7 @@ async def test_the_daemon_runs_out_of_memory(stack: ContainerStack, accept: Acce
     other = Node("flood", stack.images.daemon, command, stack.network, entrypoint=[PYTHON], volumes=program, memory="2g")
     await stack.add(other)
     with faults.paused(*stack.bookies):
-        await until(lambda: daemon.status == "exited", "the daemon was killed for want of memory", 120)
+        await until(lambda: daemon.status == "exited", "the daemon was killed for want of memory")
     assert daemon.was_out_of_memory and daemon.exit_code == 137
     daemon.docker.update(mem_limit=MEMORY_ENOUGH, memswap_limit=MEMORY_ENOUGH)  # what an operator does
     await asyncio.to_thread(daemon.start_again)

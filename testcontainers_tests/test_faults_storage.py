@@ -50,7 +50,7 @@ async def writable_bookies(stack: ContainerStack, wanted: int) -> None:
     def look() -> bool:
         return stack.gateway.metrics().get(WRITABLE) == wanted
 
-    await until(look, f"{wanted} bookies are writable", 60)
+    await until(look, f"{wanted} bookies are writable")
 
 
 async def test_a_disk_is_nearly_full_and_has_room_again(stack: ContainerStack, accept: Accept) -> None:
@@ -88,7 +88,7 @@ async def test_not_a_byte_is_free_on_a_bookie(stack: ContainerStack, accept: Acc
         def given_up() -> bool:
             return bookie.status == "exited" or stack.gateway.metrics().get(WRITABLE) == 2
 
-        await until(given_up, "the bookie has given up, or only reads", 60)
+        await until(given_up, "the bookie has given up, or only reads")
         await source.flows(20)
     if bookie.status == "exited":
         print("the bookie ended with", bookie.exit_code)
@@ -127,7 +127,7 @@ async def test_autorecovery_fences_ledgers_that_are_being_written(stack: Contain
         return list(lines)
 
     async with faults.killed(stack.bookies[0]):
-        found = await until(fenced, "a ledger that is being written was fenced", 90)
+        found = await until(fenced, "a ledger that is being written was fenced")
         await source.flows(20)
     print(f"{len(found)} ledgers were fenced: {found[0]}")
     await source.finish()

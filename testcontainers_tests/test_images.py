@@ -206,7 +206,7 @@ async def test_it_runs_confined_and_without_a_shell(stack: ContainerStack, tmp_p
     assert "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status and "CapBnd:\t0000000000000000" in status
     code, said = node.run("cursorkeeper", "health")
     assert (code, said) == (0, f"127.0.0.1:{STREAM_PORT}: SERVING\n")
-    await until(lambda: health_of(node) == "healthy", "Docker calls it healthy", 30)
+    await until(lambda: health_of(node) == "healthy", "Docker calls it healthy")
     assert node.stop() == 0
     node.remove()
 
@@ -216,10 +216,10 @@ async def test_sigterm_while_it_waits_ends_it_at_once_and_until_then_it_is_unhea
     node = DaemonNode(stack.images, stack.network, 8, {"zookeeper": "nobody:2181", "gateway": "nobody:7651"}, healthcheck=soon)
     stack.others.append(node)
     node.start()
-    await until(lambda: '"event":"waiting"' in node.log_tail(), "it says what it waits for", 30)
+    await until(lambda: '"event":"waiting"' in node.log_tail(), "it says what it waits for")
     assert '"what":"ZooKeeper","where":"nobody:2181"' in node.log_tail()
     assert node.health() != 0
-    await until(lambda: health_of(node) == "unhealthy", "Docker calls it unhealthy", 30)
+    await until(lambda: health_of(node) == "unhealthy", "Docker calls it unhealthy")
     began = time.monotonic()
     assert node.stop() == 0
     print(f"ended {time.monotonic() - began:.1f} s after SIGTERM")
@@ -260,7 +260,7 @@ async def test_gateway_and_nodes_run_confined_and_end_by_sigterm(stack: Containe
         assert node.run("id", "-u") == (0, "10001\n") and node.run("touch", "/new")[0] != 0
         assert "Read-only file system" in node.run("touch", "/opt/new")[1]
         assert "CapEff:\t0000000000000000" in node.run("cat", "/proc/1/status")[1]
-    await until(lambda: health_of(gateway) == "healthy", "Docker calls the gateway healthy", 30)
+    await until(lambda: health_of(gateway) == "healthy", "Docker calls the gateway healthy")
     for node in (gateway, stack.bookies[2], alone):
         began = time.monotonic()
         code = node.stop()

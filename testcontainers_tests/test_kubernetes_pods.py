@@ -90,7 +90,7 @@ async def test_the_probes_pass(pods: Pods) -> None:
     asked = probes(container(pods.cluster.gateway, "gateway"))
     budget_s = asked["startup"]["periodSeconds"] * asked["startup"]["failureThreshold"]
     await until(lambda: pods.answers(asked["startup"]["httpGet"]["path"]), "the gateway has started", budget_s)
-    await until(lambda: pods.says("--address", LEDGERS) == 0, "the gateway is ready", 60)
+    await until(lambda: pods.says("--address", LEDGERS) == 0, "the gateway is ready")
     for probe in probes(pods.cluster.daemon).values():
         code, said = pods.daemon.run(*probe["exec"]["command"])
         assert code == 0, said
@@ -114,12 +114,12 @@ async def test_without_zookeeper_both_live_and_the_gateway_is_not_ready(pods: Po
     liveness = probes(container(pods.cluster.gateway, "gateway"))["liveness"]["httpGet"]["path"]
     pods.storage.zookeeper.pause()
     try:
-        await until(lambda: pods.says("--address", LEDGERS) == 1, "the gateway is not ready", 60)
+        await until(lambda: pods.says("--address", LEDGERS) == 1, "the gateway is not ready")
         assert pods.answers(liveness)
         assert pods.daemon.run(*probes(pods.cluster.daemon)["liveness"]["exec"]["command"])[0] == 0
     finally:
         pods.storage.zookeeper.unpause()
-    await until(lambda: pods.says("--address", LEDGERS) == 0, "the gateway is ready again", 60)
+    await until(lambda: pods.says("--address", LEDGERS) == 0, "the gateway is ready again")
 
 
 async def test_both_stop_within_their_grace_period(pods: Pods) -> None:

@@ -122,7 +122,7 @@ async def test_both_stop_in_time_and_well(machine: Machine) -> None:
 async def test_a_killed_one_comes_back(machine: Machine, unit: str) -> None:
     before = machine.shows(unit)
     machine.must(f"systemctl kill --signal=KILL {unit}")
-    await until(lambda: int(machine.shows(unit)["NRestarts"]) > int(before["NRestarts"]), f"{unit} is started again", 30)
+    await until(lambda: int(machine.shows(unit)["NRestarts"]) > int(before["NRestarts"]), f"{unit} is started again")
     await machine.serves()
     assert machine.shows(unit)["MainPID"] != before["MainPID"]
     await acks_become_durable(machine, f"persistent://units/systemd/killed-{unit}")
@@ -138,7 +138,7 @@ async def test_a_killed_one_comes_back(machine: Machine, unit: str) -> None:
 async def test_wrong_settings_end_it_once(machine: Machine, unit: str, file: str, text: str) -> None:
     machine.put({file: text})
     machine.must(f"systemctl restart {unit}")
-    await until(lambda: machine.shows(unit)["ActiveState"] == "failed", f"{unit} has failed", 30)
+    await until(lambda: machine.shows(unit)["ActiveState"] == "failed", f"{unit} has failed")
     shown = machine.shows(unit)
     assert (shown["Result"], shown["ExecMainStatus"], shown["NRestarts"]) == ("exit-code", "2", "0")
 

@@ -22,14 +22,12 @@ from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.network import Network
 
 from testcontainers_tests.cluster.host import LABELS, PREFIX
-from testcontainers_tests.cluster.waiting import Hopeless, until
+from testcontainers_tests.cluster.waiting import LIMIT_S, Hopeless, until
 from testcontainers_tests.cluster.workers import own_port
 
 testcontainers_config.ryuk_disabled = True
 """`host.sweep` removes what is left, also of a run that was killed: no image from a registry is needed for that."""
-READY_MAX_S = 90.0
 TAIL_LINES = 25
-FREEZE_MAX_S = 20.0
 
 
 class Node:
@@ -94,7 +92,7 @@ class Node:
         """Create and start; does not wait for it to be ready."""
         self._container.start()
 
-    async def ready(self, limit_s: float = READY_MAX_S) -> Mapping[str, Any]:
+    async def ready(self, limit_s: float = LIMIT_S) -> Mapping[str, Any]:
         """The ready line of the newest start; AssertionError with the log's end if it does not come."""
 
         def look() -> Mapping[str, Any] | None:
@@ -115,7 +113,7 @@ class Node:
         """SIGKILL; nothing if it does not run."""
         with suppress(docker.errors.APIError):  # 409: it does not run
             self.docker.kill("SIGKILL")
-        self.docker.wait(timeout=20)
+        self.docker.wait(timeout=LIMIT_S)
 
     def start_again(self) -> None:
         """The same container, after its process ended."""
@@ -135,7 +133,7 @@ class Node:
                 self.docker.pause()
                 return
             except docker.errors.APIError as e:
-                if "unable to freeze" not in str(e) or time.monotonic() - began > FREEZE_MAX_S:
+                if "unable to freeze" not in str(e) or time.monotonic() - began > LIMIT_S:
                     raise
 
     def unpause(self) -> None:

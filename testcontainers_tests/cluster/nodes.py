@@ -20,7 +20,7 @@ from testcontainers_tests.cluster.disk import DATA, Disk
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.truth import Truth
-from testcontainers_tests.cluster.waiting import until
+from testcontainers_tests.cluster.waiting import LIMIT_S, until
 
 CLIENT_PORT, BOOKIE_PORT = 2181, 3181
 GATEWAY_PORT, GATEWAY_METRICS_PORT = 7651, 7653
@@ -87,7 +87,7 @@ class ZooKeeperNode(Node):
 
     async def forgets(self, *ips: str) -> None:
         """The sessions of clients at these addresses have expired, because they were silent: their connections are closed."""
-        await until(lambda: not any(self.talks_with(ip) for ip in ips), f"{self.name} forgets {ips}", 30)
+        await until(lambda: not any(self.talks_with(ip) for ip in ips), f"{self.name} forgets {ips}")
 
 
 class BookieNode(Node):
@@ -216,7 +216,7 @@ class SourceNode(Node):
         """Of each topic, those under which it had the cursor, in the order in which it got it."""
         return [[line["opened"][1] for line in self.json_lines("opened") if line["opened"][0] == at] for at in range(len(self.topics))]
 
-    async def flows(self, batches: int = 10, limit_s: float = 60.0) -> None:
+    async def flows(self, batches: int = 10, limit_s: float = LIMIT_S) -> None:
         """So many more batches of every cursor become durable: writes succeed."""
         before = self.durable_batches()
 
@@ -225,13 +225,13 @@ class SourceNode(Node):
 
         await until(look, f"{self.name}: {batches} more batches of every cursor are durable after {before}", limit_s)
 
-    async def flows_for(self, seconds: float, limit_s: float = 10.0) -> None:
+    async def flows_for(self, seconds: float, limit_s: float = 60.0) -> None:
         """For so long, writes succeed again and again, each time within the limit."""
         began = time.monotonic()
         while time.monotonic() - began < seconds:
             await self.flows(1, limit_s)
 
-    async def waits_with(self, batches: int, limit_s: float = 60.0) -> None:
+    async def waits_with(self, batches: int, limit_s: float = LIMIT_S) -> None:
         """So many batches of every cursor, and more, are sent and not confirmed: acks pile up."""
         await until(lambda: min(self.unconfirmed_batches()) >= batches, f"{self.name}: {batches} batches wait", limit_s)
 
@@ -240,7 +240,7 @@ class SourceNode(Node):
         reasons = [str(line["paused"][1]) for line in self.json_lines("paused")]
         return [r for r in reasons if r and r != NO_CONNECTION]
 
-    async def paused_by(self, words: str = "", limit_s: float = 60.0, *, since: int = 0) -> str:
+    async def paused_by(self, words: str = "", limit_s: float = LIMIT_S, *, since: int = 0) -> str:
         """The keeper asks to pause a cursor, with these words in its reason; returns the reason. `since`: not counting the
         first so many `pauses`."""
 
@@ -249,7 +249,7 @@ class SourceNode(Node):
 
         return await until(look, f"{self.name} is asked to pause: {words or 'for any reason'}", limit_s)
 
-    async def resumed(self, limit_s: float = 60.0) -> None:
+    async def resumed(self, limit_s: float = LIMIT_S) -> None:
         """No cursor is asked to pause, or without a connection, any more."""
 
         def look() -> bool:
@@ -288,7 +288,7 @@ class BadCaseNode(Node):
         sent, durable = ([line[key] for line in lines if key in line] for key in ("sent_batch", "durable_batch"))
         return max(sent, default=0), max(durable, default=0)
 
-    async def finished(self, limit_s: float = 120.0) -> None:
+    async def finished(self, limit_s: float = LIMIT_S) -> None:
         """It has ended, and everything it sent is durable."""
         await until(lambda: self.status == "exited", "the bad case has been sent", limit_s)
         done = self.json_lines("done", tail=5)

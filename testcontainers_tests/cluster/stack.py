@@ -39,7 +39,7 @@ from testcontainers_tests.cluster.nodes import (
     ZooKeeperNode,
 )
 from testcontainers_tests.cluster.truth import Truth, Verdict
-from testcontainers_tests.cluster.waiting import until
+from testcontainers_tests.cluster.waiting import LIMIT_S, until
 
 SETTINGS: Mapping[str, object] = {
     "zookeeper_session_timeout_ms": SESSION_MS,
@@ -155,11 +155,11 @@ class ContainerStack:
         await self._start(self.daemons)
 
     async def _init_cluster(self) -> None:
-        command = ["init-cluster", "--metadata-service-uri", self.uri, "--wait-s", "60"]
+        command = ["init-cluster", "--metadata-service-uri", self.uri, "--wait-s", str(int(LIMIT_S))]
         init = Node("init-cluster", self.images.node, command, self.network, env=QUICK_JVM)
         try:
             await asyncio.to_thread(init.start)
-            assert (await asyncio.to_thread(init.docker.wait, timeout=70))["StatusCode"] == 0, init.log_tail()
+            assert (await asyncio.to_thread(init.docker.wait, timeout=LIMIT_S + 10))["StatusCode"] == 0, init.log_tail()
         finally:
             await asyncio.to_thread(init.remove)
 
@@ -225,7 +225,7 @@ class ContainerStack:
         async def look() -> bool:
             return await self.writable_bookies() == wanted
 
-        await until(look, f"{wanted} bookies are writable", 60)
+        await until(look, f"{wanted} bookies are writable")
 
     async def settled(self) -> None:
         """Every bookie that runs is registered by a session that is connected. A bookie whose session has ended and that is about to
@@ -242,7 +242,7 @@ class ContainerStack:
             assert not missing, f"not registered: {missing}"
             return True
 
-        await until(none_missing, "every bookie is registered by a session that is connected", 60)
+        await until(none_missing, "every bookie is registered by a session that is connected")
 
     # --- verdicts ---
 
@@ -254,7 +254,7 @@ class ContainerStack:
             async with SourceConnection(where) as session:
                 return await session.open(topic, subscription, create=False, takeover=True).wait_opened()
 
-        return await until(look, f"{topic} opens on {where}", 60)
+        return await until(look, f"{topic} opens on {where}")
 
     async def verdict(self, *sources: SourceNode, daemon: DaemonNode | None = None) -> Verdict:
         """Every ack of these sources, as a new owner of their cursors finds it. Several may have acked on one topic."""

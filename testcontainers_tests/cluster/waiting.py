@@ -10,6 +10,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 POLL_S = 0.1
+LIMIT_S = 180.0
+"""Ten times what a quiet machine needs: a busy one takes longer, and only a failure waits so long."""
 
 
 class NotInTime(AssertionError):
@@ -20,7 +22,7 @@ class Hopeless(AssertionError):
     """Raised by a look: the condition can no longer come true."""
 
 
-async def until(look: Callable[[], T | Awaitable[T]], what: str, limit_s: float = 60.0) -> T:
+async def until(look: Callable[[], T | Awaitable[T]], what: str, limit_s: float = LIMIT_S) -> T:
     """The first true answer of `look`, asked again and again. What it raises counts as no (not Hopeless); NotInTime shows the last.
 
     Does not block the loop: a `look` that talks to Docker runs in a thread.

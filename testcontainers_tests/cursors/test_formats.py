@@ -29,7 +29,7 @@ async def is_stored_as(stack: ContainerStack, source: SourceNode, form: str) -> 
         assert formats == {form}, formats
         return True
 
-    await until(look, f"every cursor is stored as {form}", 60)
+    await until(look, f"every cursor is stored as {form}")
 
 
 async def test_another_daemon_reads_pulsars_form_after_a_kill(stack: ContainerStack, accept: Callable[[Verdict], None]) -> None:

@@ -34,7 +34,7 @@ async def rolled(daemon: DaemonNode, rolls_min: int = ROLLS_MIN, snapshots_min: 
         assert rolls >= rolls_min and snapshots >= snapshots_min, f"{rolls} rolls, {snapshots} snapshots"
         return True
 
-    await until(look, f"{rolls_min} rolls and {snapshots_min} snapshots", 90)
+    await until(look, f"{rolls_min} rolls and {snapshots_min} snapshots")
 
 
 async def kept(stack: ContainerStack, source: SourceNode) -> list[Stored]:

@@ -36,13 +36,13 @@ async def confirmed(source: BadCaseNode, share: float) -> None:
         lines = await asyncio.to_thread(source.json_lines, "confirmed", 50)
         return bool(lines) and lines[-1]["confirmed"] >= share * CASE.entries
 
-    await until(look, f"{share:.0%} of {CASE.entries:,} entries are confirmed", 120)
+    await until(look, f"{share:.0%} of {CASE.entries:,} entries are confirmed")
 
 
 async def killed_in_a_snapshot(stack: ContainerStack, owner: DaemonNode) -> int:
     """SIGKILL while it writes segments; returns how many of an unfinished snapshot are left. Again, if it had just finished."""
     for _ in range(TRIES_MAX):
-        await until(lambda: writes_segments(owner), f"{owner.name} takes a snapshot", 60)
+        await until(lambda: writes_segments(owner), f"{owner.name} takes a snapshot")
         owner.kill()
         if segments := await unfinished_segments(stack):
             return segments
