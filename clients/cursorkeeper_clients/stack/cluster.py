@@ -27,7 +27,7 @@ class LocalCluster:
         gateways: int = 1,
         jar: Path | None = None,
         session_ms: int = 4_000,
-        start_max_s: float = 60.0,
+        start_max_s: float = 180.0,
     ) -> None:
         self.data_dir, self._jar, self._start_max_s = data_dir, jar, start_max_s
         self._session = ["--zookeeper-timeout-ms", str(session_ms)]

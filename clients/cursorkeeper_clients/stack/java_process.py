@@ -39,7 +39,7 @@ class JavaProcess:
         *,
         jar: Path | None = None,
         heap_mib: int = 192,
-        start_max_s: float = 60.0,
+        start_max_s: float = 180.0,
         java: str = "java",
     ) -> None:
         self.command, self.log = command, log

@@ -23,7 +23,7 @@ class Standalone:
         bookies: int = 3,
         jar: Path | None = None,
         heap_mib: int = 256,
-        start_max_s: float = 60.0,
+        start_max_s: float = 180.0,
         gateway_port: int = 0,
         arguments: Sequence[str] = (),
     ) -> None:

@@ -32,7 +32,7 @@ WRITER = (("cursorkeeper-role", "writer"),)
 STALL_MAX_MS = 3_000
 APPENDS = 150
 """Of the well-behaved client while the others do their worst."""
-APPEND_MAX_S = 15.0
+APPEND_MAX_S = 60.0
 """Of one of them: generous, for a busy machine. Before there were budgets they never came back."""
 LARGE, MIB = 5_000_000, 1 << 20
 
@@ -189,7 +189,7 @@ ALL: list[Hostile] = [
 @pytest.mark.parametrize("worst", ALL, ids=lambda worst: worst.__name__)
 async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, worst: Hostile) -> None:
     slowest_s, loop = 0.0, asyncio.get_running_loop()
-    async with asyncio.timeout(120), client(gateway) as store, AsyncExitStack() as stack:
+    async with asyncio.timeout(240), client(gateway) as store, AsyncExitStack() as stack:
         ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
         await worst(gateway, stack)
         for entry in range(APPENDS):
@@ -204,14 +204,14 @@ async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, 
         check = fresh.unary_unary(
             "/grpc.health.v1.Health/Check", request_serializer=lambda b: b, response_deserializer=health_pb2.HealthCheckResponse.FromString
         )
-        assert (await check(b"", timeout=30, wait_for_ready=True)).status == health_pb2.HealthCheckResponse.SERVING
+        assert (await check(b"", timeout=120, wait_for_ready=True)).status == health_pb2.HealthCheckResponse.SERVING
     assert gateway.running, gateway.log_tail()
 
 
 async def test_a_reader_that_does_not_read_is_cut_off(gateway: JavaProcess) -> None:
     ledger = await ledger_of(gateway, 8, MIB)
     request = pb.ReadRequest(ledger_id=ledger, last_entry_id=-1).SerializeToString()
-    async with asyncio.timeout(60), channel(gateway) as one:
+    async with asyncio.timeout(120), channel(gateway) as one:
         call = raw(one, "Read", "unary_stream")(request)
         assert await call.code() is not grpc.StatusCode.OK
 

@@ -51,7 +51,7 @@ async def test_a_killed_bookie_and_a_killed_gateway_lose_nothing_acknowledged(cl
             except GatewayError as error:
                 return error
 
-    without = await asyncio.wait_for(create_fails(), 30)  # once the dead bookie's session is over
+    without = await asyncio.wait_for(create_fails(), 180)  # once the dead bookie's session is over
     assert isinstance(without, GatewayRetry) and (without.reason, without.outcome) == ("NOT_ENOUGH_BOOKIES", Outcome.NOT_DONE)
     small = await first.create(LedgerSpec(2, 2, 2), OURS)
     await first.append(small, 0, b"x")

@@ -15,7 +15,7 @@ from typing import Any
 
 from cursorkeeper_clients.stack.ports import free_port
 
-READY_MAX_S = 60.0
+READY_MAX_S = 180.0
 STREAM_LIMIT_BYTES = 1 << 20
 
 
@@ -69,9 +69,9 @@ class PythonProcess:
 
     async def kill(self) -> None:
         """SIGKILL."""
-        await self._end(signal.SIGKILL, 10)
+        await self._end(signal.SIGKILL, 60)
 
-    async def stop(self, limit_s: float = 30.0) -> None:
+    async def stop(self, limit_s: float = 120.0) -> None:
         """SIGTERM, then SIGKILL if it takes longer."""
         await self._end(signal.SIGTERM, limit_s)
 

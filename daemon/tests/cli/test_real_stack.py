@@ -53,19 +53,19 @@ class Daemon:
             env=ENVIRONMENT,
         )
         assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], 60)[0], "not ready"
+        assert select.select([self.process.stdout], [], [], 180)[0], "not ready"
         self.ready = json.loads(self.process.stdout.readline())
         self.address: str = self.ready["listen"]
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(180)
 
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def tool(
 ) -> subprocess.CompletedProcess[str]:
     where = ["--zookeeper", stack.zookeeper, *(["--gateway", stack.gateway] if gateway else [])]
     command = [*PROGRAM, arguments[0], *where, *arguments[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT, input=stdin)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT, input=stdin)
     assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done
@@ -186,10 +186,12 @@ def test_unknown_cursors_and_garbage_footers(stack: Standalone) -> None:
 
 def test_outside_systems_that_are_away(stack: Standalone) -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    down = subprocess.run([*PROGRAM, "ls", "--zookeeper", nobody], capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+    down = subprocess.run(
+        [*PROGRAM, "ls", "--zookeeper", nobody], capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT
+    )
     assert down.returncode == 3 and f"ZooKeeper at {nobody} does not answer" in down.stderr
     command = [*PROGRAM, "verify", "--all", "--zookeeper", stack.zookeeper, "--gateway", nobody]
-    down = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+    down = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT)
     assert down.returncode == 3 and f"the ledger gateway at {nobody} does not answer" in down.stderr
     assert "Traceback" not in down.stderr
 
@@ -206,9 +208,9 @@ def test_a_daemon_that_cannot_start(stack: Standalone, daemon: Daemon) -> None:
 def test_a_daemon_stops_with_its_parent(stack: Standalone, tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     running = Daemon(stack, tmp_path, "--parent-pid", str(parent.pid))
-    parent.communicate(b"\n", timeout=10)
+    parent.communicate(b"\n", timeout=60)
     try:
-        assert running.process.wait(30) == 0
+        assert running.process.wait(120) == 0
     finally:
         if running.process.poll() is None:
             running.kill()
@@ -217,7 +219,7 @@ def test_a_daemon_stops_with_its_parent(stack: Standalone, tmp_path: Path) -> No
 def test_health_of_the_daemon_and_of_the_gateway(stack: Standalone, daemon: Daemon) -> None:
     def health(address: str, *arguments: str) -> tuple[int, str]:
         command = [*PROGRAM, "health", "--address", address, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT)
         return done.returncode, done.stdout + done.stderr
 
     assert health(daemon.address) == (0, f"{daemon.address}: SERVING\n")

@@ -26,7 +26,7 @@ from daemon.tests.end_to_end.stored import Stored, reading, stored
 SUB = "sub"
 LEDGER = 11
 """The first of the layout, of 3,000 entries."""
-SOON_S = 20.0
+SOON_S = 120.0
 
 
 class Owners(Protocol):

@@ -19,11 +19,11 @@ from cursorkeeper_clients.stack import Standalone
 from clients.tests.zookeeper.proxy import FaultProxy
 from daemon.tests.end_to_end.conftest import Daemons
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LEDGER = 11
 LAYOUT = (LayoutItem(LEDGER, LayoutState.OPEN),)
-SOURCE = SourceSettings(open_timeout_s=60.0, answer_timeout_s=60.0)
+SOURCE = SourceSettings(open_timeout_s=120.0, answer_timeout_s=120.0)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def info(daemon: DaemonProcess, topic: str) -> pb.CursorInfo:
 
 
 async def waits_for_zookeeper(daemon: DaemonProcess, topic: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while "ZooKeeper" not in (await info(daemon, topic)).waiting_for:
             await asyncio.sleep(0.02)
     assert (await daemon.scrape())["cursorkeeper_answers_waiting"] == 1

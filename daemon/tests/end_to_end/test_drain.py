@@ -13,7 +13,7 @@ from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import Driver, check, driving
 
 pytestmark = pytest.mark.jvm
-CLOSE_TIMEOUT_S = 10
+CLOSE_TIMEOUT_S = 60
 CURSORS = 3
 
 
@@ -61,10 +61,10 @@ async def test_sigterm_without_bookkeeper_ends_in_time_and_says_what_was_left(st
     stack.kill()
     await driver.send_some(20)
     began = time.monotonic()
-    await daemon.stop(30)
+    await daemon.stop(120)
     assert daemon._process is not None
     assert daemon._process.returncode == 1, daemon.tail()
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 100
     assert "drain-alone" in daemon.tail()
     await source.close()
     stack.restart()

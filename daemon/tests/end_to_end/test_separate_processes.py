@@ -11,7 +11,7 @@ from cursorkeeper_clients.stack import LocalCluster
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import Driver, check, driving, recovered
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 async def ends_well(daemons: Daemons, cluster: LocalCluster, topic: str, driver: Driver) -> None:
     """Everything becomes durable by itself, and a new owner finds it."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(180):
         await driver.cursor.wait_durable()
     other = await daemons.start(cluster.gateway, cluster.zookeeper_address)
     check(await recovered(other.address, topic), driver.truth)
@@ -38,7 +38,7 @@ async def test_a_bookie_is_killed_and_comes_back(cluster: LocalCluster, daemons:
     await daemon.kill()  # the next owner has to recover and create ledgers with two bookies
     await daemon.start()
     await driver.send_some(40)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         await driver.cursor.wait_durable()
     cluster.bookies[0].start()
     await driver.send_some(20)
@@ -78,7 +78,7 @@ async def test_all_bookies_are_away_and_the_source_is_paused(cluster: LocalClust
     for bookie in cluster.bookies:
         bookie.kill()
     await driver.send_some(20)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while not (driver.cursor.handle is not None and driver.cursor.handle.pause_reason):
             await asyncio.sleep(0.05)
     assert "BookKeeper" in str(driver.cursor.handle.pause_reason) or "durable" in str(driver.cursor.handle.pause_reason)
