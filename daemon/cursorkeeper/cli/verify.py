@@ -15,8 +15,14 @@ from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound, e
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
 from cursorkeeper.settings import Settings
+
+OLDER_FOOTER = (
+    "put the *latest* bytes of the footer back with `cursorkeeper restore-footer`, which shows first what they hold; an owner that opens "
+    "the cursor as it is forgets what was confirmed since"
+)
 
 
 async def every_cursor(footers: FooterStore) -> AsyncIterator[CursorName]:
@@ -78,9 +84,20 @@ def show(report: Report) -> None:
     say(f"        What to do: {report.remedy}")
 
 
+async def _doubts(ports: Ports, bar: Bar) -> dict[CursorName, str]:
+    """Cursor -> why its ledgers show that its footer is not the newest one that it had. Lists every ledger."""
+    bar.say("looking for ledgers that are later than their footers")
+    found: dict[CursorName, str] = {}
+    await gc.collect(ports.ledgers, ports.footers, dry_run=True, on_doubt=found.__setitem__)
+    bar.say("reading records")
+    return found
+
+
 async def verify_all(ports: Ports, names: AsyncIterator[CursorName], bar: Bar, *, as_json: bool, every: bool = False) -> tuple[int, int]:
-    """(cursors, damaged ones); each is shown when it is done. `every`: one that was deleted meanwhile is left out."""
+    """(cursors, damaged ones); each is shown when it is done. `every`: one that was deleted meanwhile is left out, and a footer that is
+    older than the cursor's ledgers is a finding."""
     count = damaged = 0
+    doubts = await _doubts(ports, bar) if every else {}
     async for name in names:
         try:
             report = await verify_one(ports, name, bar)
@@ -88,6 +105,9 @@ async def verify_all(ports: Ports, names: AsyncIterator[CursorName], bar: Bar, *
             if every:
                 continue
             raise
+        if report.is_good and name in doubts:
+            report.found(doubts[name])
+            report.remedy = OLDER_FOOTER
         count += 1
         damaged += not report.is_good
         json_line(report.as_json()) if as_json else show(report)
@@ -109,6 +129,7 @@ def verify(
 ) -> None:
     """Read everything of cursors: every checksum, the snapshot, and the same state from every older snapshot still kept.
 
+    With --all also whether ledgers show that a footer is not the newest one its cursor had, as after a restore of ZooKeeper.
     Changes nothing and disturbs no owner. Of an open cursor the last ledger is read as far as a reader may see, so its
     numbers are "at least". Exit code 1 on damage, with ledger, entry, and what to do.
     """

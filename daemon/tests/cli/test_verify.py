@@ -10,6 +10,7 @@ from cursorkeeper.cli.checking import Report, check
 from cursorkeeper.cli.problems import AWAY, CommandError, NotFound
 from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper_clients.bookkeeper.fake import Damage
 
 from daemon.tests.cli.conftest import EAGER, CliWorld
@@ -190,3 +191,25 @@ async def test_an_unknown_cursor_is_not_damage(world: CliWorld) -> None:
     ports = await world.ports()
     with pytest.raises(NotFound):
         await verify.verify_all(ports, verify._given([NAME]), world.bar, as_json=False)
+
+
+async def test_a_footer_that_is_older_than_its_ledgers(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    """As when all of ZooKeeper was restored from a copy: the znode has the version that the footer says."""
+    await world.closed(l7=((1, 3),))
+    session = (await world.ports()).zookeeper
+    older = footer_bytes.decode((await session.get(NAME.path())).data)
+    source = await world.source()
+    await source.durable(source.ack(acks(7, 20)))
+    await world.close(source)
+    assert await all_verified(world) == (1, 0)
+    version = (await session.get(NAME.path())).version
+    await world.overwrite(NAME, footer_bytes.encode(older.written_at(version + 1)))
+    capsys.readouterr()
+    assert await all_verified(world) == (1, 1)
+    told = json.loads(capsys.readouterr().out)
+    assert "is of epoch 2" in told["damage"][0]["message"] and "restore-footer" in told["remedy"]
+
+
+async def all_verified(world: CliWorld) -> tuple[int, int]:
+    ports = await world.ports()
+    return await verify.verify_all(ports, verify.every_cursor(ports.footers), world.bar, as_json=True, every=True)
