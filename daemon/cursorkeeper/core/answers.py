@@ -101,7 +101,8 @@ def on_prove(m: CursorMachine, event: ev.Prove, now: float) -> None:
 
 def may_resume(m: CursorMachine, event: ev.Attach) -> bool:
     """Whether the handle can go on where its predecessor broke off. No proof is needed: it is shown nothing, and what it
-    sends to a daemon that is no longer the owner is never confirmed by an append."""
+    sends to a daemon that is no longer the owner is never confirmed by an append. It gets credit of its own beside what its
+    predecessor left unconfirmed: so no third one does, before all that the first left is durable."""
     outstanding = m.commit.outstanding
     return (
         event.resume == (m.epoch, m.generation)
@@ -109,6 +110,7 @@ def may_resume(m: CursorMachine, event: ev.Attach) -> bool:
         and event.source == m.answers.answered
         and m.attach_waiting is None
         and not m.resets
+        and m.progress.is_of_one_handle
         and not (outstanding is not None and outstanding.purpose in _UNDECIDED_BAR_RESUMING)
     )
 

@@ -72,6 +72,13 @@ class Progress:
         """Everything taken is durable and every message was confirmed."""
         return self.durable == self.taken and not self._bound and not self._unbound
 
+    @property
+    def is_of_one_handle(self) -> bool:
+        """All messages that are not confirmed are of one handle, or there are none."""
+        oldest = self._bound[0] if self._bound else self._unbound[0] if self._unbound else None
+        newest = self._unbound[-1] if self._unbound else self._bound[-1] if self._bound else None
+        return oldest is None or newest is None or oldest.attach == newest.attach
+
     def accept(self, attach: int, seq: int, size: int, now: float) -> None:
         """A message was kept."""
         binding = Binding(None, attach, seq, size, now)

@@ -496,6 +496,29 @@ def test_a_broken_stream_is_resumed_while_zookeeper_is_away() -> None:
     bench.ask()
 
 
+def test_who_resumes_again_and_again_leaves_no_more_than_two_handles_may() -> None:
+    """BookKeeper answers nobody: each handle has credit of its own, and what its predecessors sent is still there."""
+    bench = Bench()
+    a = bench.owner("A")
+    a.step(ev.Open(takeover=True))
+    a.step(ev.Attach(1, source="s/1"))
+    a.go()
+    mine = ev.Resume(a.machine.epoch, 1)
+    for attach, entry in ((2, 10), (3, 20)):
+        a.ack(entry)
+        a.ack(entry + 1)
+        breaks(a)
+        attaches(a, attach, resume=mine, source="s/1")
+        assert a.continued == 1, "the second is resumed, the third is not"
+    assert a.machine.attach_waiting == 3 and a.machine.progress.unconfirmed_bytes
+    a.go()
+    assert a.streamed == 1 and a.machine.progress.is_clear, "it is shown the state when all of it is durable"
+    breaks(a)
+    attaches(a, 4, resume=mine, source="s/1")
+    assert a.continued == 2
+    confirms(a, 30)
+
+
 def test_who_resumes_tells_the_layout_of_now() -> None:
     """The topic has gone on while the stream was broken: mark-delete crosses into the ledger that the source names."""
     bench = Bench()
