@@ -29,12 +29,13 @@ from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.state_size import state_bytes
+from cursorkeeper_pipeline.source.units import dealt
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bench.large_cursor import LargeCursor, make
 from bench.rows import Row
-from pipeline.tests.fleet_maker import costs_of_tasks, pareto_fleet, skew
+from pipeline.tests.fleet_maker import costs_of_tasks, cut_costs, pareto_fleet, skew
 from pipeline.tests.real_cursors import EAGER, Fleet, fleet, until
 
 ROOT = "/bench-pipeline/cursors"
@@ -90,8 +91,8 @@ def _holes(cursor: LargeCursor) -> int:
 
 
 def _plan() -> list[Row]:
-    """A Pareto fleet, random and regular cursors in turn, the largest of a thousand million entries: how even its tasks are, which are
-    planned by numbers of cursors alone."""
+    """A Pareto fleet, random and regular cursors in turn, the largest of a thousand million entries: how even its tasks are, planned by
+    numbers of cursors alone, and dealt out by a second pass."""
     found, rows = list(pareto_fleet(20_000)), []
     for tasks in ("", "640"):
         options = Options.parse({"table": "hole_stats", "zookeeper": "z:1", "gateway": "g:1", **({"tasks": tasks} if tasks else {})})
@@ -99,6 +100,11 @@ def _plan() -> list[Row]:
         largest = max(state_bytes(one.footer) for one in found if isinstance(one.footer, Footer))
         case = f"mixed Pareto fleet, 20,000 cursors, {len(costs)} tasks"
         rows.append(Row("pipeline", case, "largest task, unpacked", max(costs) / (1 << 20), "MiB", skew(costs), "the mean"))
+        second = cut_costs(found, options)
+        loads = [0] * len(costs)
+        for place, task in dealt(second, len(costs)):
+            loads[task] += second[place]
+        rows.append(Row("pipeline", case, "the same, spread by size", max(loads) / (1 << 20), "MiB", skew(loads), "the mean"))
         rows.append(
             Row("pipeline", case, "the largest cursor alone", largest / (1 << 20), "MiB", largest * len(costs) / sum(costs), "the mean")
         )

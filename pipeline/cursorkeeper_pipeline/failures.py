@@ -17,6 +17,8 @@ _MISSING = re.compile(r"^[ \t|]*ModuleNotFoundError: (No module named .*)$", re.
 _PYTHON = re.compile(r"^[ \t|]*(?!(?:java|javax|org|scala)\.)([A-Za-z_][\w.]*(?:Error|Exception)): (.*)$", re.MULTILINE)
 """The last line of any other traceback."""
 _NO_JVM = "JAVA_GATEWAY_EXITED"
+_CALLING = "An error occurred while calling "
+"""What was called is no name that anybody knows; the line behind it is what happened."""
 JVM = "Spark needs a JDK, 17 or newer, as JAVA_HOME or on the path; if there is one, what it said above tells what it did not like"
 LINE_MAX = 600
 MORE = "run it again with --debug to see all of it, or with --conf spark.log.level=WARN for Spark's own log"
@@ -49,4 +51,6 @@ def from_spark(text: str) -> Problem:
     if raised:
         return Problem(f"Spark: {raised[-1][0]}: {raised[-1][1]}"[:LINE_MAX], MORE, USAGE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith(_CALLING):
+        lines = [lines[1].removeprefix(": ")]
     return Problem(f"Spark: {(lines[0] if lines else 'no message')[:LINE_MAX]}", MORE, USAGE)

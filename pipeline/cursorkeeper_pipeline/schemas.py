@@ -77,9 +77,11 @@ of its own, `ledger_created` is its lower bound."""
 
 LEDGERS: Final = _schema(
     ledger_id=_L, cursor_key_or_null=_L, cursor_or_null=_S, epoch_or_null=_L, state=_S, last_entry=_L, bytes=_L, created=_T,
-    verdict=_S, ours=_B,
+    verdict=_S, ours=_B, doubt_or_null=_S,
 )  # fmt: skip
-"""Every ledger of this application, with what garbage collection would say of it: named, may_be_named, unknown, garbage."""
+"""Every ledger of this application, with what garbage collection would say of it: named, may_be_named, unknown, garbage, or kept (named by
+no footer, and it stays, because the footer is in doubt or its znode is younger). `doubt`: why this ledger, or the footer itself, shows that
+the footer is not the newest that its cursor had; null: neither does."""
 
 PULSAR_CURSORS: Final = _schema(
     cursor_key=_L, cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S, cursors_ledger_or_null=_L,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, FooterState, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
@@ -16,6 +16,7 @@ from cursorkeeper_pipeline.source.cursor_plan import tasks_for
 from cursorkeeper_pipeline.source.fleet import spread
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Found
+from cursorkeeper_pipeline.source.splitting import pieces_wanted
 from cursorkeeper_pipeline.source.state_size import state_bytes
 
 CREATES = 500
@@ -71,6 +72,16 @@ def costs_of_tasks(found: Sequence[Found], options: Options, per_task: int) -> l
         assert isinstance(one.footer, Footer)
         held[one.name.bucket] += state_bytes(one.footer)
     return [sum(held[bucket] for bucket in part.buckets) for part in spread(sizes, tasks_for(len(found), per_task, options))]
+
+
+def cut_costs(found: Iterable[Found], options: Options) -> list[int]:
+    """Bytes of unpacked states of the units that a second pass deals out."""
+    costs = []
+    for one in found:
+        assert isinstance(one.footer, Footer)
+        pieces = pieces_wanted(one.footer, options)
+        costs += [state_bytes(one.footer) // pieces] * pieces
+    return costs
 
 
 def skew(values: Sequence[float]) -> float:

@@ -55,8 +55,11 @@ def test_arguments_are_checked_before_anything_is_started() -> None:
 
 
 def ledger(spark: SparkSession, *rows: tuple) -> Any:
-    """(id, cursor key, epoch, verdict, ours, created)."""
-    full = [(i, key, f"c{key}", epoch, "closed", 5, 100, created, verdict, ours) for i, key, epoch, verdict, ours, created in rows]
+    """(id, cursor key, epoch, verdict, ours, created, and perhaps why it puts the footer in doubt)."""
+    full = [
+        (i, key, f"c{key}", epoch, "closed", 5, 100, created, verdict, ours, *(doubt or (None,)))
+        for i, key, epoch, verdict, ours, created, *doubt in rows
+    ]
     return spark.createDataFrame(full, from_arrow_schema(schemas.LEDGERS))
 
 
@@ -88,12 +91,15 @@ def test_what_the_tables_say(spark: SparkSession) -> None:
         (6, None, None, "footer_unreadable"), (7, "deleted", 4, "checked"), (8, "open", 1, "unchecked"),
     )  # fmt: skip
     ledgers = ledger(
-        spark, (1, 5, 4, "may_be_named", True, LONG_AGO), (2, 5, 3, "may_be_named", True, LONG_AGO), (3, 6, 9, "unknown", True, LONG_AGO),
+        spark, (1, 5, 4, "may_be_named", True, LONG_AGO, "why 1"), (2, 5, 3, "may_be_named", True, LONG_AGO),
+        (3, 6, 9, "unknown", True, LONG_AGO, "not JSON"), (10, 5, 2, "kept", True, LONG_AGO, "outgrown"),
+        (11, 8, 1, "kept", True, LONG_AGO, "why 11"),
         (4, 9, 2, "unknown", True, LONG_AGO), (5, 9, 2, "unknown", False, LONG_AGO), (6, 9, 2, "unknown", True, now),
-        (7, 7, 5, "may_be_named", True, LONG_AGO), (8, 8, 1, "may_be_named", True, LONG_AGO), (9, 5, 9, "named", True, LONG_AGO),
+        (7, 7, 5, "may_be_named", True, LONG_AGO, "why 7"), (8, 8, 1, "may_be_named", True, LONG_AGO), (9, 5, 9, "named", True, LONG_AGO),
     )  # fmt: skip
-    told = {(row["kind"], row["place"]) for row in transforms.without_owner(ledgers, checks, before).collect()}
-    assert told == {("epoch_without_owner", "ledger 1"), ("epoch_without_owner", "ledger 7"), ("footer_missing", "ledger 4")}
+    told = {(row["kind"], row["place"], row["message"]) for row in transforms.without_owner(ledgers, checks, before).collect()}
+    doubts = {("epoch_without_owner", f"ledger {at}", f"why {at}") for at in (1, 7, 11)}
+    assert told == {*doubts, ("footer_missing", "ledger 4", "is of epoch 2 of a cursor that has no footer")}
     lost = transforms.root_lost(
         ledger(spark, (1, 5, 1, "unknown", False, LONG_AGO), (2, 5, 1, "unknown", False, now)), checks.limit(0), "/r"
     )
@@ -142,8 +148,8 @@ async def damaged(made: Fleet) -> set[tuple[str, str, str]]:
     missing = (await made.footer(NAMES[1])).chain[-1].ledger
     await made.ports.ledgers.delete(missing)
     await made.overwrite(NAMES[2], b"not a footer")
-    deployment, epoch = await made.ports.footers.deployment(), (await made.footer(NAMES[3])).epoch
-    orphan = await made.ledger([b"x"], custom_metadata(NAMES[3], epoch, 1, "w", deployment))
+    deployment, of_3 = await made.ports.footers.deployment(), await made.footer(NAMES[3])
+    orphan = await made.ledger([b"x"], custom_metadata(NAMES[3], of_3.epoch, 1, of_3.writer, deployment))
     ahead = await made.ledger([b"x"], custom_metadata(NAMES[4], 99, 1, "w", deployment))
     lost = await made.ledger([b"x"], custom_metadata(NAMES[11], 1, 1, "w", deployment))
     differs = await made.footer(NAMES[5])

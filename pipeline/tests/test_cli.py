@@ -340,3 +340,5 @@ def test_an_error_of_python_in_a_task_is_told_by_its_last_line() -> None:
 def test_without_a_jvm_the_remedy_is_one() -> None:
     found = from_spark("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
     assert "did not start" in found.message and "JAVA_HOME" in found.remedy
+    found = from_spark("An error occurred while calling o247.overwrite.\n: java.lang.NoSuchMethodError: 'void a.B()'\n\tat c.D")
+    assert found.message == "Spark: java.lang.NoSuchMethodError: 'void a.B()'"

@@ -25,7 +25,7 @@ from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
 from cursorkeeper_pipeline.source.fleet import BUCKETS, bucket_of, chooses, cursor_key, spread
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import _refs, plan_spans
-from cursorkeeper_pipeline.source.wanted import wanted
+from cursorkeeper_pipeline.source.reader import wanted
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, IsNotNull
 
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
@@ -91,6 +91,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     made = World()
     await made.zk.start()
+    await (await made.footers()).deployment()  # as the first daemon makes it
     yield made
     await made.zk.close()
 
@@ -149,12 +150,13 @@ async def test_the_plan_holds_every_bucket_and_no_name(world: World) -> None:
     await write_footers(world.zk, ROOT, [footer_of(name) for name in written])
     for chosen, tasks in (
         (options(tasks="7"), 7), (options(), 8), (options(tenant="t1"), 8), (options(namespace="nobody/here"), 1),
-        (options(root="/no/root"), 1),
         (options(topic=written[0].topic, subscription=written[0].subscription), 1),
     ):  # fmt: skip
         parts = await plan_buckets(world.zk, chosen, 256)
         assert len(parts) == tasks and sorted(b for part in parts for b in part.buckets) == sorted(BUCKETS), chosen
     assert len(await plan_buckets(world.zk, options(), 10)) == 10
+    with pytest.raises(CommandError, match=f"/no/root in ZooKeeper at z:1 does not exist.*z:1 --root {ROOT}"):
+        await plan_buckets(world.zk, options(root="/no/root"), 256)
 
 
 async def test_what_comes_after_the_plan_is_read_by_it(world: World) -> None:

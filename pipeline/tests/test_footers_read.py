@@ -12,6 +12,8 @@ from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as codec
+from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
@@ -126,7 +128,10 @@ async def test_a_node_that_is_no_cursor_s_own_is_nobody_s(zk: FakeZooKeeper) -> 
     assert (await found(zk, options())).keys() == {name}
 
 
-async def test_no_root_is_an_empty_fleet(zk: FakeZooKeeper) -> None:
+async def test_no_root_is_no_empty_fleet(zk: FakeZooKeeper) -> None:
+    with pytest.raises(CommandError, match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181 does not exist, so nothing can be said"):
+        await found(zk, options(), ["000", "fff"])
+    await FooterStore(zk, Settings().encode, root=ROOT).deployment()  # as the first daemon makes it
     assert not await found(zk, options())
     assert not await found(zk, options(), ["000", "fff"])
 

@@ -8,8 +8,11 @@ import numpy as np
 from cursorkeeper_pipeline.source.cursor_plan import tasks_for
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.planning import bin_pack, grouped
+from cursorkeeper_pipeline.source.units import dealt
 from hypothesis import given
 from hypothesis import strategies as st
+
+from pipeline.tests.fleet_maker import cut_costs, pareto_fleet, skew
 
 COSTS = st.lists(st.integers(0, 1 << 40), max_size=200)
 
@@ -43,6 +46,16 @@ def test_a_hundred_thousand_are_planned_in_a_moment() -> None:
     began = time.process_time()
     bin_pack(costs, 1_000)
     assert time.process_time() - began < 5.0
+
+
+def test_a_pareto_fleet_that_is_cut_and_dealt_is_even() -> None:
+    """Its largest cursor alone is four times what a task has on average."""
+    options = Options.parse({"table": "hole_stats", "zookeeper": "z:1", "gateway": "g:1"})
+    costs = cut_costs(pareto_fleet(20_000), options)
+    places = dealt(costs, 79)
+    loads = [sum(costs[place] for place, task in places if task == at) for at in range(79)]
+    assert sorted(place for place, _ in places) == list(range(len(costs)))
+    assert skew(loads) < 1.05 and loads == sorted(loads, reverse=True), "the dearest begin first"
 
 
 def test_groups_hold_every_bucket_and_are_even() -> None:

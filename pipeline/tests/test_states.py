@@ -26,12 +26,14 @@ from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_pipeline.decode.columns import Batches
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
-from cursorkeeper_pipeline.source.fleet import BUCKETS, cursor_key
+from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart, cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
 from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Budget, StateReader
+from cursorkeeper_pipeline.source.table import Part
+from cursorkeeper_pipeline.source.units import Sized, Unit, UnitsPart, cut_units
 
 from daemon.tests.cli.conftest import EAGER, NO_INLINE, CliWorld
 from daemon.tests.support.world import NAME, Source, acks, partial, ranges, small
@@ -59,10 +61,15 @@ async def footers(world: CliWorld, options: Options) -> list[Found]:
 
 async def rows(world: CliWorld, table: str, **given: str) -> list[dict[str, Any]]:
     """Every row, as Spark would get them."""
+    return await part_rows(world, table, BucketsPart(BUCKETS), **given)
+
+
+async def part_rows(world: CliWorld, table: str, part: Part, **given: str) -> list[dict[str, Any]]:
+    """Those of a part."""
     options = Options.parse({**GIVEN, "table": table, **given})
     kind, got = TABLES[table], []
     batches = Batches(kind.schema)
-    async for found in states._read(MemorySystems(world), options, BUCKETS, kind.rows):  # type: ignore[arg-type]
+    async for found in states._read(MemorySystems(world), options, part, kind.rows):  # type: ignore[arg-type]
         got += list(batches.add(found.columns))
     got += list(batches.rest())
     assert all(batch.schema == kind.schema for batch in got)
@@ -373,13 +380,45 @@ async def test_a_cursor_in_pieces_is_the_same_as_the_whole(world: CliWorld, clos
     _, windows = await windows_of(world, **cut)
     readers = Counter(entry for window in windows for entry in window.segments)
     assert len(windows) >= 4
-    assert any(1 < readers[entry] < len(windows) for entry in readers) == (split == "600"), "beside the leading ones"
+    assert any(2 < readers[entry] < len(windows) for entry in readers) == (split == "600"), "beside the leading ones"
     whole, pieces = await stats(world), await stats(world, **cut)
     differ = {key for key in whole if whole[key] != pieces[key]}
     assert differ <= {"read_at", "stored_bytes"}, {key: (whole[key], pieces[key]) for key in differ}
     assert whole["hole_entries"] > 100_000 and whole["partial_batches"] > 10 and whole["longest_run"] > 1_000
     assert await run_rows(world, **cut) == await run_rows(world)
     assert sorted(map(str, await rows(world, "batch_partials", **cut))) == sorted(map(str, await rows(world, "batch_partials")))
+
+
+@pytest.mark.parametrize("split", ["600", "30000"], ids=["inside segments", "between segments"])
+@pytest.mark.parametrize("close", [True, False])
+async def test_pieces_that_nobody_joins_part_no_run(world: CliWorld, close: bool, split: str) -> None:
+    """As tasks of their own read them: each row is one of the whole, and sums of the pieces are the whole's numbers."""
+    await large(world, close=close)
+    options = Options.parse({**GIVEN, "table": "holes", "splitBytes": split})
+    made = [one.unit async for one in cut_units(MemorySystems(world), options, [Sized(NAME, 1 << 30)])]  # type: ignore[arg-type]
+    assert len(made) >= 4 and [(one.number, one.parts) for one in made] == [(at, len(made)) for at in range(len(made))]
+    pieces = [UnitsPart((Unit.decoded(one.encoded()),)) for one in made]
+    assert [one for part in pieces for one in await part_rows(world, "holes", part)] == await part_rows(
+        world, "holes", BucketsPart(BUCKETS)
+    )
+    whole, some = await stats(world), [one for part in pieces for one in await part_rows(world, "hole_stats", part)]
+    for name in ("data_ledgers", "span_entries", "acked_entries", "hole_entries", "hole_runs", "partial_batches"):
+        assert sum(one[name] for one in some) == whole[name], name
+    assert max(one["longest_run"] for one in some) == whole["longest_run"]
+    assert some[0]["first_hole_entry"] == whole["first_hole_entry"] and some[0]["mark_delete_entry"] == whole["mark_delete_entry"]
+    assert [(one["part_no"], one["parts"]) for one in some] == [(at, len(made)) for at in range(len(made))]
+
+
+async def test_a_piece_of_what_was_reset_since_is_missing(world: CliWorld) -> None:
+    await large(world)
+    options = Options.parse({**GIVEN, "table": "holes", **CUT})
+    unit = [one.unit async for one in cut_units(MemorySystems(world), options, [Sized(NAME, 1 << 30)])][1]  # type: ignore[arg-type]
+    source = await world.source()
+    source.send(ev.Reset(source.attach, 1, source.machine.generation, Position(7, -1)))
+    await source.told.until(lambda: bool(source.told.resets))
+    await world.close(source)
+    (row,) = await part_rows(world, "hole_stats", UnitsPart((unit,)))
+    assert (row["status"], row["error"], row["hole_entries"]) == ("MISSING", "was reset while it was read", None)
 
 
 async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world: CliWorld) -> None:
@@ -398,7 +437,7 @@ async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world
     assert isinstance(footer.base, SnapshotBase)
     for ledger in found.footer.named_ledgers() - {footer.base.ledger, *(one.ledger for one in footer.chain)}:
         world.bookkeeper.ledgers.pop(ledger, None)
-    made = states.Holes.rows(NAME)
+    made = states.Holes.rows(Unit(NAME))
     columns = [c async for o in states.pieces(await reader_of(world), Budget(1), found, windows, 1) for c in made.add(o)]
     columns += list(made.rest())
     assert sorted(row for some in columns for row in zip(*(one.tolist() for one in some), strict=True)) == await run_rows(world)
@@ -409,7 +448,7 @@ async def test_a_cursor_that_ends_between_two_pieces_is_missing(world: CliWorld,
     await large(world)
     found, windows = await windows_of(world)
     outcomes = states.pieces(await reader_of(world), Budget(1), found, windows, 1)
-    made = states.HoleStats.rows(NAME)
+    made = states.HoleStats.rows(Unit(NAME))
     list(made.add(await anext(outcomes)))
     if end == "reset":
         source = await world.source()

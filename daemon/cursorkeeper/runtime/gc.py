@@ -8,13 +8,14 @@ still commit. No footer, an unreadable one, metadata that does not say whose it 
 A footer may be older than the truth: an older copy that was put back, or one that was deleted and made anew. Its ledgers
 show it: one of an epoch above the footer's, or of the footer's epoch by another writer (`doubt`). Nothing of such a cursor
 is deleted, so all ledgers are looked at before the first one goes. A ledger that is older than the footer's znode itself
-was never this footer's, whatever epoch that has reached by now; it is kept, too.
+was never this footer's, whatever epoch that has reached by now; it is kept, too. Whoever only tells (the pipeline's table of
+ledgers) looks with the same `Judge`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from cursorkeeper.core.errors import DamageError
@@ -37,6 +38,8 @@ class Verdict(StrEnum):
     MAY_BE_NAMED = "may_be_named"
     UNKNOWN = "unknown"
     GARBAGE = "garbage"
+    KEPT = "kept"
+    """Named by no footer, and it stays: that footer is in doubt, or its znode is younger than the ledger. Of a `Judge` alone."""
 
 
 @dataclass(slots=True)
@@ -144,7 +147,7 @@ async def collect(
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
     """A footer as it was read; `problem`: why it is none to go by."""
 
     footer: Footer | None
@@ -152,41 +155,84 @@ class _Seen:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`why`: this ledger, or the footer itself, puts the footer in doubt; empty: neither does. `has_footer`: one that can be read."""
+
+    owned: Owned
+    verdict: Verdict
+    why: str
+    has_footer: bool
+
+
+class Judge:
+    """Looks at ledgers, some at a time, and changes nothing. `doubts`: the cursors of those that were looked at whose footers are in
+    doubt, each with the first reason. One more ledger may put a cursor there whose others were called garbage before: `last_word`."""
+
+    def __init__(self, footers: FooterStore) -> None:
+        self._footers = footers
+        self.doubts: dict[CursorName, str] = {}
+
+    async def look(self, batch: list[Owned]) -> list[Judged]:
+        """In the same order. A server that lags shows older footers: a doubt counts only behind a sync. Raises ZooKeeperError."""
+        seen = await self.read(batch)
+        suspects = [owned for owned in batch if _doubt(owned, seen[owned.name])]
+        if suspects:
+            await self._footers.sync()
+            seen |= await self.read(suspects)
+        found = []
+        for owned in batch:
+            now = seen[owned.name]
+            why = _doubt(owned, now)
+            if why:
+                self.doubts.setdefault(owned.name, why)
+            verdict = judge(owned.ledger, owned.epoch, now.footer)
+            if verdict is Verdict.GARBAGE and owned.created_ms + CLOCKS_MS < now.created_ms:
+                verdict = Verdict.KEPT
+            found.append(Judged(owned, verdict, why, now.footer is not None))
+        return found
+
+    def last_word(self, judged: Judged) -> Judged:
+        """What is to be said of a ledger when all have been looked at."""
+        is_kept = judged.verdict is Verdict.GARBAGE and judged.owned.name in self.doubts
+        return replace(judged, verdict=Verdict.KEPT) if is_kept else judged
+
+    async def read(self, batch: list[Owned]) -> dict[CursorName, Seen]:
+        """The footers of these ledgers' cursors."""
+        names = sorted({owned.name for owned in batch}, key=lambda name: name.canonical)
+        if not names:
+            return {}
+        found = zip(names, await self._footers.read_nodes(names), strict=True)
+        return {name: Seen(None, at, str(f)) if isinstance(f, DamageError) else Seen(f, at) for name, (f, at) in found}
+
+
 class _Pass:
     """First everything is looked at, then something goes: any ledger of a cursor may put its footer in doubt."""
 
     def __init__(self, ledgers: LedgerStore, footers: FooterStore) -> None:
-        self._ledgers, self._footers = ledgers, footers
+        self._ledgers, self._judge = ledgers, Judge(footers)
         self.report = GcReport()
-        self.doubts: dict[CursorName, str] = {}
         self._garbage: list[Owned] = []
 
+    @property
+    def doubts(self) -> Mapping[CursorName, str]:
+        """Why nothing of these cursors goes."""
+        return self._judge.doubts
+
     async def look(self, batch: list[Owned]) -> None:
-        """Judges these. A server that lags shows older footers: a doubt counts only behind a sync."""
-        seen = await self._read(batch)
-        suspects = [owned for owned in batch if _doubt(owned, seen[owned.name])]
-        if suspects:
-            await self._footers.sync()
-            seen |= await self._read(suspects)
-        for owned in batch:
-            now = seen[owned.name]
-            why = _doubt(owned, now)
-            if why and owned.name not in self.doubts:
-                self.doubts[owned.name] = why
-                self.report.doubtful += 1
-            verdict = judge(owned.ledger, owned.epoch, now.footer)
-            if verdict is not Verdict.GARBAGE:
-                setattr(self.report, verdict.value, getattr(self.report, verdict.value) + 1)
-            elif owned.created_ms + CLOCKS_MS < now.created_ms:
-                self.report.kept += 1
+        """Judges these."""
+        for one in await self._judge.look(batch):
+            if one.verdict is Verdict.GARBAGE:
+                self._garbage.append(one.owned)
             else:
-                self._garbage.append(owned)
+                setattr(self.report, one.verdict.value, getattr(self.report, one.verdict.value) + 1)
+        self.report.doubtful = len(self.doubts)
 
     async def sweep(self, on_garbage: Callable[[int, CursorName], None], *, dry_run: bool) -> None:
         """What may go, goes. The footers are asked once more: it is a while since they were read."""
         for start in range(0, len(self._garbage), BATCH_LEDGERS):
             batch = self._garbage[start : start + BATCH_LEDGERS]
-            seen = await self._read(batch)
+            seen = await self._judge.read(batch)
             for owned in batch:
                 still = judge(owned.ledger, owned.epoch, seen[owned.name].footer) is Verdict.GARBAGE
                 if owned.name in self.doubts or not still:
@@ -204,13 +250,6 @@ class _Pass:
         except bk.GatewayError:
             self.report.failed += 1
 
-    async def _read(self, batch: list[Owned]) -> dict[CursorName, _Seen]:
-        names = sorted({owned.name for owned in batch}, key=lambda name: name.canonical)
-        if not names:
-            return {}
-        found = zip(names, await self._footers.read_nodes(names), strict=True)
-        return {name: _Seen(None, at, str(f)) if isinstance(f, DamageError) else _Seen(f, at) for name, (f, at) in found}
 
-
-def _doubt(owned: Owned, seen: _Seen) -> str:
+def _doubt(owned: Owned, seen: Seen) -> str:
     return seen.problem or ("" if seen.footer is None else doubt(owned, seen.footer))

@@ -22,7 +22,7 @@ import pyarrow as pa
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
 from cursorkeeper_pipeline.jobs.day_tables import DayTables
-from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg, read
+from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg, read, read_by_size
 from cursorkeeper_pipeline.source.options import OptionError, Options
 from cursorkeeper_pipeline.source.roots import check_footers
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TABLES = ("cursors", "segments", "hole_stats")
+CURSORS_PER_TASK: Final = 256
+"""Of the states."""
 OUT = "cursorkeeper-archive"
 ARCHIVED: Final = {
     "cursors": schemas.ARCHIVED_CURSORS, "segments": schemas.ARCHIVED_SEGMENTS, "hole_stats": schemas.ARCHIVED_HOLE_STATS,
@@ -88,10 +90,10 @@ def keep_day_in(tables: DayTables, spark: SparkSession, source: Options, day: da
     tables.refuse_nothing(cursors)
     tables.replace("cursors", cursors)
     cursors.unpersist()
-    # ZooKeeper is asked once: the other tables are joined with what is written
+    # the other tables are joined with what is written, and states are read of these cursors alone, spread by their sizes
     written = tables.of_this_run("cursors").drop("day")
     tables.replace("segments", archive.segments_of(read(spark, source, "segments"), written, day))
-    tables.replace("hole_stats", archive.hole_stats_of(read(spark, source, "hole_stats"), written, day))
+    tables.replace("hole_stats", archive.hole_stats_of(read_by_size(source, "hole_stats", written, CURSORS_PER_TASK), written, day))
 
 
 def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datetime.date) -> None:
@@ -100,10 +102,11 @@ def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datet
 
     stage = folder.stage(day)
     _write(archive.cursors_of(read(spark, source, "cursors"), day), f"{stage}/cursors")
-    # ZooKeeper is asked once: the other tables are joined with what is written
+    # the other tables are joined with what is written, and states are read of these cursors alone, spread by their sizes
     cursors = _tables(spark, f"{stage}/cursors", "cursors", drop="day")
     _write(archive.segments_of(read(spark, source, "segments"), cursors, day), f"{stage}/segments")
-    _write(archive.hole_stats_of(read(spark, source, "hole_stats"), cursors, day), f"{stage}/hole_stats")
+    stats = read_by_size(source, "hole_stats", cursors, CURSORS_PER_TASK)
+    _write(archive.hole_stats_of(stats, cursors, day), f"{stage}/hole_stats")
     folder.publish(stage, source.tenant)
 
 

@@ -2,7 +2,8 @@
 
 Every footer parses; every ledger that a footer names exists; every record's checksum holds; a snapshot equals what the previous one and
 the deltas give; no ledger older than `--grace` is garbage; no epoch is without owner. Changes nothing and disturbs no owner; of an open
-cursor the newest records may be missing. Ledgers are listed before cursors are read and looked at again after, so that a fleet that
+cursor the newest records may be missing. Cursors are read by tasks of about equal sizes, the largest first. Ledgers are listed before
+cursors are read and looked at again after, so that a fleet that
 changes meanwhile gives no false alarm. A root that is not there, or has no deployment id while there are ledgers, is a failure: nothing
 below it can be believed. Orphans are told, not deleted: `cursorkeeper gc` does that.
 
@@ -17,13 +18,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter, arg, read
+from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter, arg, read, read_by_size
 from cursorkeeper_pipeline.source.options import Mode, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TABLES = ("checks", "ledgers")
+TABLES = ("checks", "ledgers", "cursors")
+CURSORS_PER_TASK = 128
 SHOWN_MAX = 1_000
 """Findings in the JSON report; all of them are in the Parquet."""
 LINES_MAX = 50
@@ -63,9 +65,11 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     # a tombstone's ledgers have an owner too; and damage is what is looked for, not the end of the job
     everything = replace(source, deleted=True, mode=Mode.PERMISSIVE)
     ledgers = read(spark, everything, "ledgers").persist()
-    checks = read(spark, everything, "checks").persist()
+    cursors = read(spark, everything, "cursors").persist()
+    checks: DataFrame | None = None
     try:
         listed, looked_s = {bool(row["ours"]): row["count"] for row in ledgers.groupBy("ours").count().collect()}, time.monotonic()
+        checks = read_by_size(everything, "checks", cursors, CURSORS_PER_TASK).persist()
         counts = audit.counts(checks).first()
         assert counts is not None
         orphans = _orphans(spark, everything, audit.garbage(ledgers, before), looked_s + seconds("settle", arguments.settle))
@@ -81,8 +85,9 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
         finally:
             found.unpersist()
     finally:
-        ledgers.unpersist()
-        checks.unpersist()
+        for kept in (ledgers, cursors, checks):
+            if kept is not None:
+                kept.unpersist()
 
 
 def _orphans(spark: SparkSession, source: Options, first: DataFrame, not_before_s: float) -> DataFrame | None:

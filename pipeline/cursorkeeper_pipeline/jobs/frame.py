@@ -70,6 +70,16 @@ def read(spark: SparkSession, source: Options, table: str = "") -> DataFrame:
     return spark.read.format("cursorkeeper").options(**chosen.as_text()).load()
 
 
+def read_by_size(source: Options, table: str, cursors: DataFrame, per_task: int) -> DataFrame:
+    """The same of these cursors alone, rows of `cursors` that are kept somewhere (they are counted here, and read again by the action):
+    tasks of about equal sizes, one for each `per_task` cursors. Nothing of BookKeeper is read before an action."""
+    from cursorkeeper_pipeline.by_size import read_of
+    from cursorkeeper_pipeline.source.cursor_plan import tasks_for
+
+    chosen = source.with_table(table)
+    return read_of(cursors, chosen, tasks_for(cursors.count(), per_task, chosen))
+
+
 @dataclass(frozen=True, slots=True)
 class Reporter:
     """Where a job's results go. `folder`: a path, or a URI that Spark and pyarrow both know (hdfs, s3, gs); empty: nowhere.

@@ -36,15 +36,16 @@ from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key
+from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.roots import check_root
-from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
+from cursorkeeper_pipeline.source.shards import Found, Reader
 from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, side_by_side, telling
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
+from cursorkeeper_pipeline.source.units import Unit, found_in
 
 CURSORS_PER_TASK = 128
 TRIES_MAX = 3
@@ -115,10 +116,9 @@ class Checks:
             return systems.run(work())
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        assert isinstance(part, BucketsPart)
         rows: list[tuple[Any, ...]] = []
         with telling(), Systems(options) as systems:
-            for checked in systems.iterate(_checked(systems, options, part.buckets)):
+            for checked in systems.iterate(_checked(systems, options, part)):
                 rows += checked.rows()
                 if len(rows) >= BATCH_ROWS:
                     yield batch_of(rows)
@@ -127,7 +127,7 @@ class Checks:
             yield batch_of(rows)
 
 
-async def _checked(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[Checked]:
+async def _checked(systems: Systems, options: Options, part: Part) -> AsyncIterator[Checked]:
     zookeeper = await systems.zookeeper()
     ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
     await check_root(zookeeper, systems.ledgers, options)  # a view may be older than the loss of its root
@@ -135,18 +135,14 @@ async def _checked(systems: Systems, options: Options, buckets: Sequence[str]) -
     checker = Checker(await systems.footers(), ledgers, reader, options)
     room, in_a_row = Room(options.task_bytes), 0
 
-    async def each() -> AsyncIterator[Found]:
-        async for batch in footers_in(zookeeper, options, buckets, reader):
-            for found in batch:
-                yield found
-
-    async def work(found: Found) -> AsyncIterator[Checked]:
+    async def work(asked: tuple[Found, Unit]) -> AsyncIterator[Checked]:
+        found, _ = asked
         async with room.taken(needed_bytes(found.footer)):
             checked = await checker.check(found)
         if checked is not None:
             yield checked
 
-    async for checked in side_by_side(each(), work):
+    async for checked in side_by_side(found_in(zookeeper, reader, options, part), work):
         in_a_row = in_a_row + 1 if checked.unchecked else 0
         if in_a_row > UNCHECKED_IN_A_ROW_MAX:
             raise CommandError(

@@ -28,12 +28,14 @@ PACED_TASKS: Final = 8
 
 async def plan_buckets(zookeeper: ZooKeeper, options: Options, per_task: int, *, is_deep: bool = True) -> list[BucketsPart]:
     """A part for each `per_task` cursors begun, or as many as `tasks` says. `is_deep`: a cursor costs far more than its footer, so that
-    even few are worth several tasks. Raises CommandError (ZooKeeper does not answer), ZooKeeperError."""
+    even few are worth several tasks. Raises CommandError (ZooKeeper does not answer, or the root is none), ZooKeeperError."""
     reader = Reader(zookeeper, options)
     await reader.sync()
     if await reader.alone() is not None:
         return [BucketsPart(BUCKETS)]
     sizes = await reader.bucket_sizes()
+    if not sizes:
+        await reader.check_root()
     return spread(sizes, tasks_for(await _chosen(reader, options, sizes), per_task, options, is_deep=is_deep))
 
 

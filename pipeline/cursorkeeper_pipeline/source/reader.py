@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, EqualNullSafe, EqualTo, Filter, In, InputPartition
 from pyspark.sql.types import StructType
 
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.table import Part
 from cursorkeeper_pipeline.source.tables import columns_of, table_of
-from cursorkeeper_pipeline.source.wanted import wanted
+from cursorkeeper_pipeline.source.wanted import OF_NAME, Wanted
 
 
 @dataclass
@@ -81,3 +81,19 @@ class CursorKeeperReader(DataSourceReader):
         fields = [batch.schema.field(name) for name in names]
         schema = pa.schema([field.with_nullable(self._nullable.get(field.name, field.nullable)) for field in fields])
         return pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
+
+
+def wanted(filters: Iterable[Filter]) -> Wanted:
+    """What filters, all of which must hold, leave of the names: equality and IN are understood. Spark checks every filter again, so what
+    is not understood costs time and no correctness."""
+    found = Wanted()
+    for one in filters:
+        match one:
+            case EqualTo((column,), value) | EqualNullSafe((column,), value) if column in OF_NAME:
+                values = [value]
+            case In((column,), several) if column in OF_NAME:
+                values = list(several)
+            case _:
+                continue
+        found = found.also(Wanted(((column, frozenset(value for value in values if value is not None)),)))
+    return found

@@ -5,7 +5,8 @@ Does not own: which bucket is whose task (`fleet`, `planning`), nor the rows.
 Invariants: reads see everything that was committed before the task began (one `sync`); a footer that vanishes between listing and read is
 not there; names are chosen before their footers are read; at most `READS_AT_ONCE` answers wait to be looked at, and nothing is under way
 while they are: Spark may take its time with a batch, and the loop that would hear ZooKeeper's answers stands still meanwhile; only the
-cursor's own znode counts (a node of another name or in another bucket is nobody's, as for the daemon).
+cursor's own znode counts (a node of another name or in another bucket is nobody's, as for the daemon); where nothing is found the root is
+looked at, and one that cannot be right is refused as the commands refuse it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from cursorkeeper.cli import roots
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, FooterState
@@ -70,7 +72,7 @@ class Answer(NamedTuple):
 
 def read_footers(systems: Systems, options: Options, buckets: Sequence[str] | None = None) -> Iterator[Found]:
     """The footers of the chosen cursors in these buckets; None: in all of them. A single named cursor is one read. Tombstones only with
-    `options.deleted`. Raises CommandError (it does not answer), ZooKeeperError (it refuses)."""
+    `options.deleted`. Raises CommandError (it does not answer, or the root is none), ZooKeeperError (it refuses)."""
 
     for batch in read_batches(systems, options, buckets):
         yield from batch
@@ -97,7 +99,17 @@ async def footers_in(
             yield Batch([alone], now_us())
         return
     there = await reader.buckets()
+    if not there:
+        await reader.check_root()
     async for answer in reader.nodes(there if buckets is None else sorted(set(there).intersection(buckets))):
+        found = [decoded(name, node) for name, node in answer.nodes]
+        yield Batch(found if options.deleted else (one for one in found if not is_tombstone(one)), answer.read_at_us)
+
+
+async def footers_of(reader: Reader, options: Options, names: Sequence[CursorName]) -> AsyncIterator[Batch]:
+    """The same of these cursors, each named once."""
+    await reader.sync()
+    async for answer in reader.named(names):
         found = [decoded(name, node) for name, node in answer.nodes]
         yield Batch(found if options.deleted else (one for one in found if not is_tombstone(one)), answer.read_at_us)
 
@@ -126,12 +138,16 @@ class Reader:
         self._zk, self._root = zookeeper, options.root
         self._selection = None if options.selection == Selection.everything() else options.selection
         self._wanted = None if options.wanted.is_everything else options.wanted
-        self._where, self._patience = options.zookeeper, Patience(options.wait_s)
+        self._where, self._patience, self._settings = options.zookeeper, Patience(options.wait_s), options.settings
         self._batch, self._pace = READ_BATCH_FIRST, Pace(options.footer_rate_s)
 
     async def sync(self) -> None:
         """Reads from here on see everything that is committed now."""
         await self._patiently(lambda: self._zk.sync(self._root))
+
+    async def check_root(self) -> None:
+        """Where no bucket was found. Raises CommandError if that cannot be believed."""
+        await self._patiently(lambda: roots.check_root(self._zk, self._settings))
 
     async def buckets(self) -> list[str]:
         """In which a cursor that is wanted may be, in order; empty if there is no root."""
@@ -161,14 +177,30 @@ class Reader:
 
     async def nodes(self, buckets: Sequence[str]) -> AsyncIterator[Answer]:
         """The chosen cursors' znodes, read and not decoded."""
+        async for read in self._answers(self._batches(buckets)):
+            yield read
 
+    async def named(self, names: Sequence[CursorName]) -> AsyncIterator[Answer]:
+        """The znodes of these, in order, where they have one."""
+
+        async def batches() -> AsyncIterator[list[CursorName]]:
+            at = 0
+            while at < len(names):
+                size = self._batch
+                yield list(names[at : at + size])
+                at += size
+
+        async for read in self._answers(batches()):
+            yield read
+
+    async def _answers(self, batches: AsyncIterator[list[CursorName]]) -> AsyncIterator[Answer]:
         async def answer(names: list[CursorName]) -> Answer:
             nodes = await self.read(names)
             mean_bytes = sum(len(node.data) for _, node in nodes) // max(1, len(nodes))
             self._batch = max(1, min(READ_BATCH, 2 * self._batch, READ_BYTES // max(1, mean_bytes)))
             return Answer(nodes, now_us())
 
-        async for read in in_rounds(self._batches(buckets), answer, READS_AT_ONCE):
+        async for read in in_rounds(batches, answer, READS_AT_ONCE):
             yield read
 
     async def names(self, buckets: Sequence[str]) -> AsyncIterator[tuple[str, list[CursorName]]]:

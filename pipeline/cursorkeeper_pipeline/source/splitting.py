@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from cursorkeeper.core import bitmaps
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import EntryAddress, Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST, Position
-from cursorkeeper.core.values import Segment, SnapshotEnd
+from cursorkeeper.core.values import Segment, Slice, SnapshotEnd
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record
 from cursorkeeper.migration.errors import MigrationError
@@ -119,17 +120,27 @@ def cuts(base: SnapshotBase, segments: int, pieces: int) -> tuple[Sequence[int],
 
 
 def starts_in(segment: Segment, place: int, pieces: int) -> list[Start]:
-    """The beginnings of `pieces` windows of about equal numbers of entries, the first where its first slice begins. It has slices."""
+    """The beginnings of at most `pieces` windows of about equal numbers of entries, the first near where its first slice begins."""
     entries = sum(one.last - one.first + 1 for one in segment.slices)
     wanted = sorted({entries * piece // pieces for piece in range(pieces)})
-    found, before = [], 0
+    found, before = dict[Position, Start](), 0
     for one in segment.slices:
         size = one.last - one.first + 1
-        found += [
-            Start((place, at), entries, Position(one.ledger, one.first + at - before)) for at in wanted if before <= at < before + size
-        ]
+        for at in wanted:
+            if before <= at < before + size and (entry := _acked_from(one, one.first + at - before)) is not None:
+                position = Position(one.ledger, entry)
+                found[position] = Start((place, before + entry - one.first), entries, position)
         before += size
-    return found
+    return list(found.values())
+
+
+def _acked_from(one: Slice, entry: int) -> int | None:
+    """The first acked entry of a slice from this one on, or this one if it is the first of its data ledger; None: there is none."""
+    if entry == 0:
+        return 0
+    marked = bitmaps.between(one.bitmap, entry, one.last)
+    acked = marked.flip(entry, one.last + 1) if one.holes else marked
+    return acked.min() if acked else None
 
 
 def windows_between(base: SnapshotBase, entries: Sequence[int], leading: int, starts: Sequence[Start]) -> list[StateWindow]:

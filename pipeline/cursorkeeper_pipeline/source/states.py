@@ -1,13 +1,14 @@
 """The tables `holes`, `hole_stats` and `batch_partials`: what the states of cursors hold, read from BookKeeper.
 
 Owns how states become rows. Does not own the plan (`cursor_plan`), where a cursor is cut (`splitting`), the reading of one cursor
-(`state_reader`) or the columns (`decode`). Invariants: a cursor is one task's, so its rows are of one state, and it is one row of
+(`state_reader`) or the columns (`decode`). Invariants: in a table that Spark loads a cursor is one task's, so it is one row of
 `hole_stats`; a cursor that cannot be read is such a row, with null for what is not known, and none of the others (or the end of the job,
 where `mode` is failfast); a task holds at most `IN_MEMORY` x `splitBytes` of states at a time, and batches of some 64 Ki rows; a cursor for
 which BookKeeper does not answer within `waitS` is `AWAY` in permissive mode, and too many of them in a row end the task.
 
 A cursor that has a snapshot, and whose state is larger than `splitBytes`, is read piece by piece, in order of position, and what comes out
-is that of the whole. Each piece is read at the footer of its own moment. Acks only grow within a generation: every piece holds at least
+is that of the whole. A second pass (`units`) may have given pieces to tasks of their own: then `hole_stats` has a row for each, and whoever
+asked joins them. Each piece is read at the footer of its own moment. Acks only grow within a generation: every piece holds at least
 what the first one was of, and nothing that was not acked. If the cursor was reset or deleted between two pieces it is `MISSING`: the rows
 of `holes` that came before stay.
 """
@@ -15,7 +16,7 @@ of `holes` that came before stay.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -31,16 +32,17 @@ from cursorkeeper_pipeline.decode.extents import carried, extents
 from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import living_partials, partial_columns
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key
+from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pacing import paced
-from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
+from cursorkeeper_pipeline.source.shards import Found, Reader
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Budget, Outcome, Piece, StateReader
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
+from cursorkeeper_pipeline.source.units import Unit, found_in
 from cursorkeeper_pipeline.source.wanted import OF_NAME
 
 CURSORS_PER_TASK: Final = 256
@@ -62,8 +64,8 @@ class Rows(Protocol):
 
 
 class _HoleRows:
-    def __init__(self, name: CursorName) -> None:
-        self._runs = HoleRuns(cursor_key(name))
+    def __init__(self, unit: Unit) -> None:
+        self._runs = HoleRuns(cursor_key(unit.name))
 
     def add(self, outcome: Outcome) -> Iterator[Sequence[Column]]:
         return self._runs.add(extents(outcome.state, outcome.window)) if outcome.state is not None else iter(())
@@ -73,8 +75,8 @@ class _HoleRows:
 
 
 class _PartialRows:
-    def __init__(self, name: CursorName) -> None:
-        self._key = cursor_key(name)
+    def __init__(self, unit: Unit) -> None:
+        self._key = cursor_key(unit.name)
 
     def add(self, outcome: Outcome) -> Iterator[Sequence[Column]]:
         return partial_columns(self._key, living_partials(outcome.state)) if outcome.state is not None else iter(())
@@ -84,8 +86,8 @@ class _PartialRows:
 
 
 class _StatsRow:
-    def __init__(self, name: CursorName) -> None:
-        self._key, self._counts = cursor_key(name), Counts()
+    def __init__(self, unit: Unit) -> None:
+        self._key, self._number, self._parts, self._counts = cursor_key(unit.name), unit.number, unit.parts, Counts()
         self._mark_delete, self._stored_bytes = Position(0, -1), 0
         self._last: Outcome | None = None
         self._error: str | None = None
@@ -118,7 +120,7 @@ class _StatsRow:
         )
         if last.state is None:
             numbers = (None,) * len(numbers)
-        row = (self._key, 0, 1, last.footer_version, *numbers, time.time_ns() // 1000, last.status, self._error)
+        row = (self._key, self._number, self._parts, last.footer_version, *numbers, time.time_ns() // 1000, last.status, self._error)
         yield [pa.array([value], field.type) for value, field in zip(row, schemas.HOLE_STATS, strict=True)]
 
 
@@ -129,7 +131,7 @@ class Columns(NamedTuple):
 
 class _States:
     schema: pa.Schema
-    rows: Callable[[CursorName], Rows]
+    rows: Callable[[Unit], Rows]
 
     def plan(self, options: Options) -> Sequence[Part]:
         with telling(), Systems(options) as systems:
@@ -140,11 +142,10 @@ class _States:
             return systems.run(work())
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        assert isinstance(part, BucketsPart)
         names = options.names_in(self.schema)
         batches = Batches(pa.schema([*self.schema, *(schemas.NAMES.field(name) for name in names)]))
         with telling(), Systems(options) as systems:
-            for name, columns in systems.iterate(_read(systems, options, part.buckets, self.rows)):
+            for name, columns in systems.iterate(_read(systems, options, part, self.rows)):
                 yield from batches.add(with_names(name, columns, names))
             yield from batches.rest()
 
@@ -154,36 +155,39 @@ def with_names(name: CursorName, columns: Sequence[Column], names: Sequence[str]
     return [*columns, *(same_text(OF_NAME[column](name), len(columns[0])) for column in names)]
 
 
-async def _read(systems: Systems, options: Options, buckets: Iterable[str], rows: Callable[[CursorName], Rows]) -> AsyncIterator[Columns]:
+async def _read(systems: Systems, options: Options, part: Part, rows: Callable[[Unit], Rows]) -> AsyncIterator[Columns]:
     zookeeper = await systems.zookeeper()
     ledgers, footers = paced(await systems.ledgers(), options.read_rate_mib_s), Reader(zookeeper, options)
     reader, splitter = StateReader(footers, ledgers, options), Splitter(ledgers, Patience(options.wait_s))
     budget = Budget(IN_MEMORY * options.split_bytes)
 
-    async def each() -> AsyncIterator[Found]:
-        async for batch in footers_in(zookeeper, options, tuple(buckets), footers):
-            for found in batch:
-                yield found
-
-    async def one(found: Found) -> AsyncIterator[Columns]:
-        made, footer = rows(found.name), found.footer
-        windows, held = [WHOLE], 0
+    async def one(asked: tuple[Found, Unit]) -> AsyncIterator[Columns]:
+        found, unit = asked
+        made, footer = rows(unit), found.footer
+        windows, held, generation = [WHOLE], 0, None
+        if unit.piece is not None:
+            windows, generation = [unit.piece.window], unit.piece.generation
         if isinstance(footer, Footer):
-            held = state_bytes(footer)
-            windows = await splitter.windows(found.name, footer, pieces_wanted(footer, options))
-        async for outcome in pieces(reader, budget, found, windows, held // len(windows)):
+            held = state_bytes(footer) // unit.parts
+            if unit.piece is None:
+                windows = await splitter.windows(found.name, footer, pieces_wanted(footer, options))
+        async for outcome in pieces(reader, budget, found, windows, held // len(windows), generation):
             for columns in made.add(outcome):
                 yield Columns(found.name, columns)
         for columns in made.rest():
             yield Columns(found.name, columns)
 
-    async for columns in side_by_side(each(), one):
+    async for columns in side_by_side(found_in(zookeeper, footers, options, part), one):
         yield columns
 
 
-async def pieces(reader: StateReader, budget: Budget, found: Found, windows: Sequence[StateWindow], held: int) -> AsyncIterator[Outcome]:
-    """One cursor in these windows, each of `held` bytes of memory, up to the first that cannot be read; nothing if it is deleted by now."""
-    generation = found.footer.generation if isinstance(found.footer, Footer) else 0
+async def pieces(
+    reader: StateReader, budget: Budget, found: Found, windows: Sequence[StateWindow], held: int, generation: int | None = None
+) -> AsyncIterator[Outcome]:
+    """One cursor in these windows, each of `held` bytes of memory, up to the first that cannot be read; nothing if it is deleted by now.
+    `generation`: of the footer that it was cut at; None: of this one."""
+    if generation is None:
+        generation = found.footer.generation if isinstance(found.footer, Footer) else 0
     reached = FIRST
     for window in windows:
         async with budget.of(held):

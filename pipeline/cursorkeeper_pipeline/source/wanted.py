@@ -1,12 +1,12 @@
 """What a query asks of cursors' names, so that nothing is read for cursors that it would throw away. Pure.
 
-Owns which of Spark's filters are understood: equality and IN on the columns that follow from a cursor's name. Invariant: a cursor that is
-left out fails a filter of the query; Spark checks every filter again, so what is not understood costs time and no correctness.
+Owns which values the columns may have that follow from a cursor's name, by whatever way they are asked for: an option, or filters of the
+query (`reader`). Invariant: a cursor that is left out is none of those that are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,16 +59,3 @@ class Wanted:
         """Whether a cursor of this topic may be."""
         name = CursorName(topic, "")
         return all(OF_NAME[column](name) in allowed for column, allowed in self.values if column in OF_TOPIC)
-
-
-def wanted(filters: Iterable[Any]) -> Wanted:
-    """Of `pyspark.sql.datasource` filters, all of which must hold."""
-    found: dict[str, frozenset[Any]] = {}
-    for one in filters:
-        kind = type(one).__name__
-        path: Any = getattr(one, "attribute", ())
-        if len(path) != 1 or path[0] not in OF_NAME or kind not in ("EqualTo", "EqualNullSafe", "In"):
-            continue
-        values = frozenset(value for value in (one.value if kind == "In" else (one.value,)) if value is not None)
-        found[path[0]] = found.get(path[0], values) & values
-    return Wanted(tuple(sorted(found.items())))

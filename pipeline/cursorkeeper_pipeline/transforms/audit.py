@@ -69,19 +69,21 @@ def orphans(first: DataFrame, second: DataFrame) -> DataFrame:
 
 
 def without_owner(ledgers: DataFrame, checks: DataFrame, before: datetime) -> DataFrame:
-    """FINDINGS: ledgers, created before a time, of an epoch that their footer has not reached, or of a cursor that has no footer.
+    """FINDINGS: ledgers, created before a time, that put their cursor's footer in doubt (by the rule and in the words of
+    `cursorkeeper gc`), or of a cursor that has no footer.
 
-    `checks` must have been read after `ledgers`. A cursor whose footer cannot be read is a finding already.
+    `checks` must have been read after `ledgers`: a doubt that the footer has outgrown by then is none. A cursor whose footer cannot be read
+    is a finding already.
     """
     owners = checks.where(F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED))
     owners = owners.select("cursor_key", F.col("epoch").alias("footer_epoch"), F.lit(True).alias("has_footer"))
-    ours = ledgers.where(F.col("ours") & (F.col("created") < F.lit(before)) & F.col("verdict").isin("may_be_named", "unknown"))
+    ours = ledgers.where(F.col("ours") & (F.col("created") < F.lit(before)))
     joined = ours.join(owners, "cursor_key", "left")
-    ahead = joined.where(F.col("epoch") > F.col("footer_epoch"))
-    beyond = F.format_string("is of epoch %d, and its cursor's footer of %d", "epoch", "footer_epoch")
-    lost = joined.where(F.col("has_footer").isNull())
+    doubtful = joined.where(F.col("doubt").isNotNull() & (F.col("epoch") >= F.col("footer_epoch")))
+    lost = joined.where(F.col("has_footer").isNull() & (F.col("verdict") == "unknown"))
     said = F.format_string("is of epoch %d of a cursor that has no footer", "epoch")
-    return _of_ledgers(ahead, "epoch_without_owner", beyond, OWNER).unionByName(_of_ledgers(lost, "footer_missing", said, FOOTER))
+    doubts = _of_ledgers(doubtful, "epoch_without_owner", F.col("doubt"), OWNER)
+    return doubts.unionByName(_of_ledgers(lost, "footer_missing", said, FOOTER))
 
 
 def root_lost(ledgers: DataFrame, checks: DataFrame, root: str) -> DataFrame:

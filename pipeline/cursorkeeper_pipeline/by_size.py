@@ -1,0 +1,132 @@
+"""A table of states for the cursors of a DataFrame, in two passes: the first has seen their sizes, the second is spread by them.
+
+For users of notebooks and for our jobs: what a query has left of the table `cursors` is all that is read of BookKeeper, by whatever
+filters, joins or limits it was chosen. Owns how the first pass's rows become tasks: executors weigh them and look where large ones may be
+cut, one of them deals all units out, and each task reads what it was dealt. Nothing is read on the driver, nothing before an action, and
+everything anew by each action. Invariants: what comes out is what the table of the same name says of these cursors; every cursor is
+read at the footer of its own moment, so one that is gone by then is no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from cursorkeeper.core.names import CursorName
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.side_by_side import telling
+from cursorkeeper_pipeline.source.state_size import PARTIAL_BYTES
+from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.tables import table_of
+from cursorkeeper_pipeline.source.units import DEALT, SIZED, UNITS, Sized, Unit, UnitsPart, Weighed, dealt, units_of
+from cursorkeeper_pipeline.transforms.shape import READABLE, shaped
+
+TABLES: Final = ("holes", "hole_stats", "batch_partials", "checks")
+"""Those that can be read of chosen cursors so."""
+CUT: Final = ("holes", "hole_stats", "batch_partials")
+"""Large cursors of these are read in pieces by several tasks; a check needs all of its cursor."""
+WEIGHED_BY: Final = (
+    "topic", "subscription", "snapshot_bytes", "delta_bytes", "span_entries", "hole_entries", "partial_batches",
+)  # fmt: skip
+"""The columns of `cursors` that are needed."""
+NEVER_BYTES: Final = (1 << 63) - 1
+
+
+def read_of(cursors: DataFrame, source: Options, tasks: int) -> DataFrame:
+    """The table `source.table` for these cursors: rows of `cursors`, as many as there may be, each cursor once. `tasks`: how many read it.
+    Raises OptionError."""
+    table = source.table
+    if table not in TABLES:
+        raise OptionError(f"table {table} is not read of chosen cursors. What to do: choose by options; {', '.join(TABLES)} can be")
+    missing = [name for name in WEIGHED_BY if name not in cursors.columns]
+    if missing:
+        raise OptionError(f"the chosen cursors have no {missing[0]}. What to do: give whole rows of the table cursors")
+    split = source.split_bytes if table in CUT else NEVER_BYTES
+    sized = cursors.select("topic", "subscription", state_bytes().alias("bytes"))
+    weighed = sized.mapInArrow(_Weigh(source, split), from_arrow_schema(UNITS))
+    spread = weighed.repartition(1).mapInArrow(_Deal(tasks), from_arrow_schema(DEALT)).repartitionById(tasks, "task")
+    found = spread.mapInArrow(_Read(source.of_tasks(tasks)), from_arrow_schema(schemas.TABLES[table]))
+    return _joined(found) if table == "hole_stats" else found
+
+
+def state_bytes() -> Column:
+    """`source.state_size.state_bytes` of a row of `cursors`. A state that is in the footer counts as what it is unpacked."""
+    described = F.least(F.floor(F.col("span_entries") / 8), 2 * F.col("hole_entries")) + PARTIAL_BYTES * F.col("partial_batches")
+    return F.coalesce(F.greatest(F.col("snapshot_bytes") + F.col("delta_bytes"), described), F.lit(0)).cast("bigint")
+
+
+@dataclass(frozen=True, slots=True)
+class _Weigh:
+    """Rows of `SIZED` as `UNITS`."""
+
+    source: Options
+    split_bytes: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling(), Systems(self.source) as systems:
+            for batch in batches:
+                topics, subscriptions, sizes = (batch.column(field.name).to_pylist() for field in SIZED)
+                named = [Sized(CursorName(*one[:2]), one[2]) for one in zip(topics, subscriptions, sizes, strict=True)]
+                found: list[Weighed] = list(units_of(systems, self.source, named, self.split_bytes))
+                units, costs = [one.unit.encoded() for one in found], [one.cost for one in found]
+                yield pa.RecordBatch.from_arrays([pa.array(units, UNITS[0].type), pa.array(costs, UNITS[1].type)], schema=UNITS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deal:
+    """Rows of `UNITS`, all of them, as `DEALT`."""
+
+    tasks: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(list(batches), schema=UNITS)
+        places = dealt(table.column("cost").to_pylist(), self.tasks)
+        units = table.column("unit").take(pa.array([place for place, _ in places], pa.int64()))
+        yield from pa.Table.from_arrays([units, pa.array([task for _, task in places], DEALT[1].type)], schema=DEALT).to_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Rows of `DEALT`, those of one task, as rows of the table."""
+
+    source: Options
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        units = [Unit.decoded(unit) for batch in batches for unit in batch.column("unit").to_pylist()]
+        if units:
+            yield from table_of(self.source.table).read(self.source, UnitsPart(tuple(units)))
+
+
+def _joined(pieces: DataFrame) -> DataFrame:
+    """One row a cursor, of the rows of its pieces. One of which a piece is missing or cannot be read is such a row."""
+    is_read = F.col("status").isin(*READABLE)
+    at, hole = F.struct("mark_delete_ledger", "mark_delete_entry"), F.struct("first_hole_ledger", "first_hole_entry")
+    sums = ("data_ledgers", "span_entries", "acked_entries", "hole_entries", "hole_runs", "partial_batches", "stored_bytes")
+    found = pieces.groupBy("cursor_key").agg(
+        *[F.sum(name).alias(name) for name in sums],
+        *[F.max(name).alias(name) for name in ("footer_version", "longest_run", "error", "parts")],
+        F.max(at).alias("at"),
+        F.min(F.when(F.col("first_hole_ledger").isNotNull(), hole)).alias("hole"),
+        F.min("read_at").alias("read_at"),
+        F.min("status").alias("least"),  # of the two that are read: AT_LEAST before OK
+        F.max(F.when(~is_read, F.col("status"))).alias("unread"),
+        F.count("*").alias("pieces"),
+    )
+    lost = F.when(F.col("pieces") < F.col("parts"), F.lit(schemas.MISSING))
+    status = F.coalesce(F.col("unread"), lost, F.col("least"))
+    is_whole = status.isin(*READABLE)
+    places = {
+        "mark_delete_ledger": F.col("at.mark_delete_ledger"), "mark_delete_entry": F.col("at.mark_delete_entry"),
+        "first_hole_ledger": F.col("hole.first_hole_ledger"), "first_hole_entry": F.col("hole.first_hole_entry"),
+    }  # fmt: skip
+    numbers = {name: F.when(is_whole, value) for name, value in ({**places, **{n: F.col(n) for n in (*sums, "longest_run")}}).items()}
+    said = F.when(F.col("unread").isNull() & lost.isNotNull(), F.lit("was reset or deleted while it was read"))
+    one = {"part_no": F.lit(0), "status": status, "error": F.coalesce(said, F.col("error")), **numbers}
+    return shaped(found.withColumns(one).withColumn("parts", F.lit(1)), schemas.HOLE_STATS)

@@ -1,0 +1,148 @@
+"""What a second pass reads: cursors, and pieces of large ones, whose sizes a first pass has seen.
+
+Owns how a cursor of known size becomes units of work, and what a unit weighs. Looking where a large cursor may be cut is an executor's
+work, and so is dealing the units out. Invariants: a unit names its cursor and no footer: it is read as the task finds it; the pieces of a
+cursor lie side by side and cover everything, whatever it is by then; they begin at acked entries, so no run of holes is in two of them:
+acks are never taken back within a generation, and a cursor of another one is `MISSING`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.window import WHOLE, StateWindow
+from cursorkeeper.migration.patience import Patience
+from cursorkeeper_clients.zookeeper.port import ZooKeeper
+
+from cursorkeeper_pipeline.source.fleet import BucketsPart
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.pacing import paced
+from cursorkeeper_pipeline.source.planning import bin_pack
+from cursorkeeper_pipeline.source.shards import Found, Reader, decoded, footers_in, footers_of
+from cursorkeeper_pipeline.source.side_by_side import side_by_side
+from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
+from cursorkeeper_pipeline.source.state_reader import Piece
+from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part
+
+OPEN_BYTES: Final = 32 << 10
+"""What a cursor costs beside its state, in bytes of state: its footer, and opening its ledgers."""
+SIZED: Final = pa.schema([pa.field("topic", pa.string()), pa.field("subscription", pa.string()), pa.field("bytes", pa.int64())])
+UNITS: Final = pa.schema([pa.field("unit", pa.binary()), pa.field("cost", pa.int64())])
+DEALT: Final = pa.schema([pa.field("unit", pa.binary()), pa.field("task", pa.int32())])
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A cursor, or its piece `number` of `parts`. `piece` None: all of it."""
+
+    name: CursorName
+    number: int = 0
+    parts: int = 1
+    piece: Piece | None = None
+
+    def encoded(self) -> bytes:
+        """For a column between two tasks of one query."""
+        return pickle.dumps(self)
+
+    @staticmethod
+    def decoded(data: bytes) -> Unit:
+        """What `encoded` made."""
+        unit = pickle.loads(data)
+        assert isinstance(unit, Unit)
+        return unit
+
+
+@dataclass(frozen=True, slots=True)
+class UnitsPart(Part):
+    """What one task reads."""
+
+    units: tuple[Unit, ...]
+
+
+class Sized(NamedTuple):
+    """A cursor, and what its state takes unpacked, in bytes."""
+
+    name: CursorName
+    size: int
+
+
+class Weighed(NamedTuple):
+    """A unit and its cost, in bytes of state."""
+
+    unit: Unit
+    cost: int
+
+
+def units_of(systems: Systems, options: Options, sized: Iterable[Sized], split_bytes: int) -> Iterator[Weighed]:
+    """Small cursors as they are, those above `split_bytes` in pieces. No system is asked where there is none. Raises CommandError,
+    ZooKeeperError."""
+    large = []
+    for one in sized:
+        if one.size > split_bytes:
+            large.append(one)
+        else:
+            yield Weighed(Unit(one.name), OPEN_BYTES + one.size)
+    if large:
+        yield from systems.iterate(cut_units(systems, options, large))
+
+
+async def cut_units(systems: Systems, options: Options, large: Sequence[Sized]) -> AsyncIterator[Weighed]:
+    """Of large cursors, each in pieces of about `splitBytes`, if it can be cut."""
+    reader = Reader(await systems.zookeeper(), options)
+    splitter = Splitter(paced(await systems.ledgers(), options.read_rate_mib_s), Patience(options.wait_s))
+    await reader.sync()
+
+    async def each() -> AsyncIterator[Sized]:
+        for one in large:
+            yield one
+
+    async def cut(one: Sized) -> AsyncIterator[Weighed]:
+        found = next((decoded(*node) for node in await reader.read([one.name])), None)
+        footer = found.footer if found is not None else None
+        windows = [WHOLE]
+        if isinstance(footer, Footer):
+            windows = await splitter.windows(one.name, footer, pieces_wanted(footer, options))
+        for unit in _pieces(one.name, footer, windows):
+            yield Weighed(unit, OPEN_BYTES + one.size // len(windows))
+
+    async for weighed in side_by_side(each(), cut):
+        yield weighed
+
+
+def _pieces(name: CursorName, footer: object, windows: Sequence[StateWindow]) -> Iterator[Unit]:
+    if not isinstance(footer, Footer) or len(windows) == 1:
+        yield Unit(name)
+        return
+    for number, window in enumerate(windows):
+        yield Unit(name, number, len(windows), Piece(footer.generation, window))
+
+
+async def found_in(zookeeper: ZooKeeper, reader: Reader, options: Options, part: Part) -> AsyncIterator[tuple[Found, Unit]]:
+    """What a part of either kind asks for, as it is now. Raises as `shards.footers_in`."""
+    if isinstance(part, UnitsPart):
+        units: dict[CursorName, list[Unit]] = {}
+        for unit in part.units:
+            units.setdefault(unit.name, []).append(unit)
+        async for batch in footers_of(reader, options, list(units)):
+            for found in batch:
+                for unit in units[found.name]:
+                    yield found, unit
+        return
+    assert isinstance(part, BucketsPart)
+    async for batch in footers_in(zookeeper, options, part.buckets, reader):
+        for found in batch:
+            yield found, Unit(found.name)
+
+
+def dealt(costs: Sequence[int], tasks: int) -> list[tuple[int, int]]:
+    """(place, task), so that tasks cost about the same. The dearest tasks have the lowest numbers and begin first. Pure."""
+    bins = bin_pack(costs, tasks)
+    bins.sort(key=lambda places: -sum(costs[place] for place in places))
+    return [(place, task) for task, places in enumerate(bins) for place in places]
