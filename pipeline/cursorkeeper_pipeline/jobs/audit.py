@@ -38,7 +38,9 @@ class Arguments:
     """Checked when they are made. Raises ValueError."""
 
     grace: str = arg("1h", "Garbage that is younger is no finding: 90s, 30m, 1h, 2d.", metavar="TIME")
-    settle: str = arg("10s", "Least time between the two looks at garbage: as long as a deletion may take.", metavar="TIME")
+    settle: str = arg(
+        "10s", "Least time between the two looks at garbage and doubts: as long as a deletion or a claim may take.", metavar="TIME"
+    )
     unchecked_max: int = arg(0, "More cursors than this that changed too fast to be read are a failure.", metavar="N")
 
     def __post_init__(self) -> None:
@@ -72,11 +74,12 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
         checks = read_by_size(everything, "checks", cursors, CURSORS_PER_TASK).persist()
         counts = audit.counts(checks).first()
         assert counts is not None
-        orphans = _orphans(spark, everything, audit.garbage(ledgers, before), looked_s + seconds("settle", arguments.settle))
-        found = audit.damage(checks).unionByName(audit.without_owner(ledgers, checks, before))
+        again = looked_s + seconds("settle", arguments.settle)
+        twice = _seen_twice(spark, everything, audit.garbage(ledgers, before), audit.doubtful(ledgers, before), again)
+        found = audit.damage(checks).unionByName(audit.without_footer(ledgers, checks, before))
         found = found.unionByName(audit.root_lost(ledgers, checks, source.settings.root))
-        if orphans is not None:
-            found = found.unionByName(orphans)
+        if twice is not None:
+            found = found.unionByName(twice)
         found = found.persist()
         try:
             out.parquet("findings", found)
@@ -90,14 +93,15 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
                 kept.unpersist()
 
 
-def _orphans(spark: SparkSession, source: Options, first: DataFrame, not_before_s: float) -> DataFrame | None:
-    """None: nothing was garbage at the first look."""
+def _seen_twice(spark: SparkSession, source: Options, garbage: DataFrame, doubtful: DataFrame, not_before_s: float) -> DataFrame | None:
+    """Orphans and doubts; None: there was neither at the first look."""
     from cursorkeeper_pipeline.transforms import audit
 
-    if first.isEmpty():
+    if garbage.isEmpty() and doubtful.isEmpty():
         return None
     time.sleep(max(0.0, not_before_s - time.monotonic()))
-    return audit.orphans(first, read(spark, source, "ledgers"))
+    second = read(spark, source, "ledgers")
+    return audit.orphans(garbage, second).unionByName(audit.doubts(doubtful, second))
 
 
 def _tell(

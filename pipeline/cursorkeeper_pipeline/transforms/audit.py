@@ -1,8 +1,9 @@
 """What the tables `checks` and `ledgers` say is wrong, as findings.
 
 A ledger that was just dropped by its footer is garbage for a moment, until its owner's deletion is through, however old it is. So an
-orphan is what is garbage at two looks with a pause between them, and older than the grace. Everything else is said of facts that cannot
-change any more, or of a cursor whose footer was read after its ledgers were listed: an epoch only grows, a footer never vanishes.
+orphan is what is garbage at two looks with a pause between them, and older than the grace; a footer is in doubt in the same way. Everything
+else is said of facts that cannot change any more, or of a cursor whose footer was read after its ledgers were listed: a footer never
+vanishes.
 """
 
 from __future__ import annotations
@@ -68,22 +69,25 @@ def orphans(first: DataFrame, second: DataFrame) -> DataFrame:
     return _of_ledgers(first.join(still, "ledger_id", "left_semi"), "orphan_ledger", said, SWEEP)
 
 
-def without_owner(ledgers: DataFrame, checks: DataFrame, before: datetime) -> DataFrame:
-    """FINDINGS: ledgers, created before a time, that put their cursor's footer in doubt (by the rule and in the words of
-    `cursorkeeper gc`), or of a cursor that has no footer.
+def doubtful(ledgers: DataFrame, before: datetime) -> DataFrame:
+    """Ledgers of this deployment, created before a time, that put their cursor's footer in doubt, by the rule of `cursorkeeper gc`. Not of
+    a cursor whose footer cannot be read: that is a finding already."""
+    return ledgers.where(F.col("doubt").isNotNull() & (F.col("verdict") != "unknown") & F.col("ours") & (F.col("created") < F.lit(before)))
 
-    `checks` must have been read after `ledgers`: a doubt that the footer has outgrown by then is none. A cursor whose footer cannot be read
-    is a finding already.
-    """
-    owners = checks.where(F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED))
-    owners = owners.select("cursor_key", F.col("epoch").alias("footer_epoch"), F.lit(True).alias("has_footer"))
-    ours = ledgers.where(F.col("ours") & (F.col("created") < F.lit(before)))
-    joined = ours.join(owners, "cursor_key", "left")
-    doubtful = joined.where(F.col("doubt").isNotNull() & (F.col("epoch") >= F.col("footer_epoch")))
-    lost = joined.where(F.col("has_footer").isNull() & (F.col("verdict") == "unknown"))
+
+def doubts(first: DataFrame, second: DataFrame) -> DataFrame:
+    """FINDINGS, in the words of `cursorkeeper gc`: in doubt at both looks, because a ledger is made before the footer that will name it.
+    `first` is what `doubtful` gave, `second` the table again, later."""
+    still = second.where(F.col("doubt").isNotNull() & (F.col("verdict") != "unknown")).select("ledger_id")
+    return _of_ledgers(first.join(still, "ledger_id", "left_semi"), "epoch_without_owner", F.col("doubt"), OWNER)
+
+
+def without_footer(ledgers: DataFrame, checks: DataFrame, before: datetime) -> DataFrame:
+    """FINDINGS: ledgers, created before a time, of a cursor that has no footer. `checks` must have been read after `ledgers`."""
+    read = checks.where(F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED)).select("cursor_key")
+    lost = ledgers.where(F.col("ours") & (F.col("created") < F.lit(before)) & (F.col("verdict") == "unknown"))
     said = F.format_string("is of epoch %d of a cursor that has no footer", "epoch")
-    doubts = _of_ledgers(doubtful, "epoch_without_owner", F.col("doubt"), OWNER)
-    return doubts.unionByName(_of_ledgers(lost, "footer_missing", said, FOOTER))
+    return _of_ledgers(lost.join(read, "cursor_key", "left_anti"), "footer_missing", said, FOOTER)
 
 
 def root_lost(ledgers: DataFrame, checks: DataFrame, root: str) -> DataFrame:
