@@ -140,10 +140,9 @@ def is_hollow(m: CursorMachine, item: ChainLedger) -> bool:
 def named(m: CursorMachine, done: Committed, now: float) -> None:
     """The footer leads to the ledger: what it acknowledged is durable."""
     m.base, m.chain, m.previous = done.after.base, done.after.chain, done.after.previous
-    ledger = m.writer.current
-    if ledger is not None and any(c.ledger == ledger.ledger for c in m.chain):
-        ledger.named = True
-        flushing.confirm(m)
+    assert m.writer.current is not None, "no ledger is left while a write that names it is undecided"
+    m.writer.current.named = True
+    flushing.confirm(m)
     m.counters.rolls += 1
     m.delete_dropped(done)
 

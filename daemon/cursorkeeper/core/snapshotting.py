@@ -253,8 +253,8 @@ def switched(m: CursorMachine, done: Committed, now: float) -> None:
     """The new base is committed; what only the old previous named goes."""
     m.base, m.chain, m.previous = done.after.base, done.after.chain, done.after.previous
     run, m.snapshot = m.snapshot, None
-    assert isinstance(m.base, SnapshotBase)
-    m.cost.records = max(0, m.cost.records - (run.records_before if run else 0))
+    assert isinstance(m.base, SnapshotBase) and run is not None, "a switch that was sent is not aborted"
+    m.cost.records = max(0, m.cost.records - run.records_before)
     m.cost.delta_bytes = m.cost.acks = 0
     m.cost.snapshot_bytes = m.base.length
     m.cost.snapshot_at_s = now
@@ -264,10 +264,9 @@ def switched(m: CursorMachine, done: Committed, now: float) -> None:
         m.snapshot_asked = False
         m.emit(fx.Report(TAKEN, {"ledger": m.base.ledger, "bytes": m.base.length}))
     whole_states.switched(m)
-    ledger = m.writer.current
-    if ledger is not None and ledger.ledger == m.base.ledger and not ledger.named:
-        ledger.named = True
-        flushing.confirm(m)
+    assert m.writer.current is not None, "no ledger is left while a write that names it is undecided"
+    m.writer.current.named = True
+    flushing.confirm(m)
     m.confirmed(m.progress.confirmations())
     m.delete_dropped(done)
 

@@ -519,6 +519,17 @@ def test_who_resumes_again_and_again_leaves_no_more_than_two_handles_may() -> No
     confirms(a, 30)
 
 
+def test_nothing_is_resumed_that_is_being_opened() -> None:
+    """A source that names the epoch before all others gets a state like everybody else."""
+    bench = Bench()
+    a = bench.owner("A")
+    a.step(ev.Open(takeover=True))
+    a.step(ev.Attach(1, resume=ev.Resume(0, 1)))
+    assert a.continued == 0
+    a.go()
+    assert (a.continued, a.streamed) == (0, 1)
+
+
 def test_who_resumes_tells_the_layout_of_now() -> None:
     """The topic has gone on while the stream was broken: mark-delete crosses into the ledger that the source names."""
     bench = Bench()
