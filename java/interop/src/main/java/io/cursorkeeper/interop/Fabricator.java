@@ -37,7 +37,8 @@ final class Fabricator {
         ArrayNode layout = Json.array();
         for (int i = 0; i < entries.size(); i++) {
             long count = entries.get(i).asLong();
-            info.addLedgerInfo().setLedgerId(ids.get(i)).setEntries(count).setSize(count * ENTRY_BYTES).setTimestamp(System.currentTimeMillis());
+            info.addLedgerInfo().setLedgerId(ids.get(i)).setEntries(count).setSize(count * ENTRY_BYTES)
+                .setTimestamp(System.currentTimeMillis());
             layout.add(Json.array().add(ids.get(i)).add(count));
         }
         info.addLedgerInfo().setLedgerId(ids.get(entries.size())).setTimestamp(0);

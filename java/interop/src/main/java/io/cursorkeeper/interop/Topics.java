@@ -58,7 +58,10 @@ final class Topics {
         return Json.object();
     }
 
-    /** An answer is given when all that was begun has ended: Pulsar's close, and whoever reads the znode, would meet a switch on its way. */
+    /**
+     * An answer is given when all that was begun has ended: Pulsar's close, and whoever reads the znode, would meet a
+     * switch on its way.
+     */
     JsonNode onCursor(Request request, Step step) throws Exception {
         ManagedCursorImpl cursor = cursor(request);
         JsonNode answer = step.run(cursor, request);

@@ -205,7 +205,8 @@ final class Body {
     private void addSlice(Slice slice) {
         Slice before = slices.isEmpty() ? null : slices.get(slices.size() - 1);
         long all = containersOf(slice.first(), slice.last());
-        boolean isBehind = before == null || new Position(slice.ledger(), slice.first()).compareTo(new Position(before.ledger(), before.last())) > 0;
+        boolean isBehind = before == null
+                || new Position(slice.ledger(), slice.first()).compareTo(new Position(before.ledger(), before.last())) > 0;
         takeContainers(isBehind ? Math.max(1, Math.min(slice.bitmap().count(), all)) : all);
         slices.add(slice);
     }

@@ -133,7 +133,8 @@ final class CursorReader {
         try {
             Record record = Record.read(ledger.entries().get((int) base.lastEntry()), footer.cursor);
             end = record.kind() == Record.END ? Body.end(record.body()) : null;
-            if (end == null || record.crc() != base.crc() || record.generation() != footer.generation || end.segments.get(0) != base.firstEntry()) {
+            if (end == null || record.crc() != base.crc() || record.generation() != footer.generation
+                    || end.segments.get(0) != base.firstEntry()) {
                 throw Refused.damage("not the end record that the footer names");
             }
         } catch (Refused e) {

@@ -66,7 +66,8 @@ final class Footer {
             throw Refused.damage("the checksum of the footer");
         }
         canonical = canonical(text(body, "topic"), text(body, "subscription"));
-        if (!text(body, "cursor").equals(canonical) || !text(body, "topic").equals(topic) || !text(body, "subscription").equals(subscription)) {
+        if (!text(body, "cursor").equals(canonical)
+                || !text(body, "topic").equals(topic) || !text(body, "subscription").equals(subscription)) {
             throw Refused.damage("the footer of another cursor");
         }
         cursor = Arrays.copyOf(sha256(canonical), 8);
@@ -88,13 +89,15 @@ final class Footer {
         if (body.containsKey("damaged")) {
             list(body.get("damaged"), "damaged").forEach(place -> damaged.add(position(place)));
         }
-        cursorProperties = body.containsKey("cursorProperties") ? properties(object(body.get("cursorProperties"), "cursorProperties")) : null;
+        Object own = body.get("cursorProperties");
+        cursorProperties = body.containsKey("cursorProperties") ? properties(object(own, "cursorProperties")) : null;
         if (body.containsKey("truncated")) {
             Map<String, Object> told = object(body.get("truncated"), "truncated");
             List.of("acks", "batches", "properties").forEach(name -> number(told, name, 0));
             text(told, "limit");
         }
-        boolean isPulsar = current.isPulsar() || previous != null && previous.isPulsar() || cursorProperties != null || body.containsKey("truncated");
+        boolean isPulsar = current.isPulsar() || previous != null && previous.isPulsar()
+                || cursorProperties != null || body.containsKey("truncated");
         if (!format.equals(isPulsar ? "pulsar" : "native")) {
             throw Refused.damage("format " + format + ", which its parts are not");
         }
@@ -143,7 +146,8 @@ final class Footer {
         }
         if (told.containsKey("pulsar")) {
             Map<String, Object> inner = object(told.get("pulsar"), "pulsar");
-            return new Base(null, null, new PulsarState.Inline(base64(text(inner, "managedCursorInfo")), number(inner, "epoch", 0, NUMBER_MAX)), null);
+            byte[] info = base64(text(inner, "managedCursorInfo"));
+            return new Base(null, null, new PulsarState.Inline(info, number(inner, "epoch", 0, NUMBER_MAX)), null);
         }
         Map<String, Object> inner = object(told.get("snapshot"), "a base of a known kind");
         if (!text(inner, "crc32c").matches("[0-9a-f]{8}")) {

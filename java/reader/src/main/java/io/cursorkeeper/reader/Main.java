@@ -10,8 +10,9 @@ import java.util.Locale;
 import java.util.Map;
 
 /**
- * Reads cursors, one JSON object a line, and answers one a line: the settled state, or {@code {"refused": kind, "why": text}}.
- * A cursor is {@code {"topic", "subscription", "footer": hex, "znodeVersion", "ledgers": {id: {"metadata": {}, "entries": [hex or null]}}}}.
+ * Reads cursors, one JSON object a line, and answers one a line: the settled state, or
+ * {@code {"refused": kind, "why": text}}. A cursor is
+ * {@code {"topic", "subscription", "footer": hex, "znodeVersion", "ledgers": {id: {"metadata": {}, "entries": [hex or null]}}}}.
  */
 public final class Main {
     private Main() {}
@@ -28,7 +29,8 @@ public final class Main {
     private static Map<String, Object> answer(Map<?, ?> cursor) {
         try {
             byte[] data = HexFormat.of().parseHex((String) cursor.get("footer"));
-            Footer footer = new Footer(data, (Long) cursor.get("znodeVersion"), (String) cursor.get("topic"), (String) cursor.get("subscription"));
+            Long version = (Long) cursor.get("znodeVersion");
+            Footer footer = new Footer(data, version, (String) cursor.get("topic"), (String) cursor.get("subscription"));
             return CursorReader.read(footer, CursorReader.ledgersOf((Map<?, ?>) cursor.get("ledgers")));
         } catch (Refused e) {
             String kind = e.kind == Refused.Kind.FOREIGN ? "damaged" : e.kind.name().toLowerCase(Locale.ROOT).replace('_', ' ');

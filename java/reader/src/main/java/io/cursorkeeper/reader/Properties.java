@@ -1,5 +1,6 @@
 package io.cursorkeeper.reader;
 
+import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
@@ -41,6 +42,10 @@ record Properties(long epoch, long sequence, TreeMap<String, Object> values) {
     }
 
     Map<String, Object> told() {
-        return Map.of("stamp", List.of(new java.math.BigInteger(Long.toUnsignedString(epoch)), new java.math.BigInteger(Long.toUnsignedString(sequence))), "values", values);
+        return Map.of("stamp", List.of(unsigned(epoch), unsigned(sequence)), "values", values);
+    }
+
+    private static BigInteger unsigned(long number) {
+        return new BigInteger(Long.toUnsignedString(number));
     }
 }

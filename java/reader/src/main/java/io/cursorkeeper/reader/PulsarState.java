@@ -242,7 +242,8 @@ final class PulsarState {
         if (told.get(2) < 0 || told.get(2) > INLINE_MAX) {
             throw Refused.damage("an inline state of " + told.get(2) + " bytes");
         }
-        return Codecs.expand(List.of("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY").get(told.get(1).intValue()), in.bytes(in.left()), told.get(2).intValue());
+        String codec = List.of("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY").get(told.get(1).intValue());
+        return Codecs.expand(codec, in.bytes(in.left()), told.get(2).intValue());
     }
 
     static int bigEndian(byte[] four) {
@@ -369,7 +370,8 @@ final class PulsarState {
         }
         try {
             Map<?, ?> told = (Map<?, ?>) Json.parse(Input.utf8(entry));
-            return told.get("numParts") instanceof Long parts && told.get("length") instanceof Long length ? new long[] {parts, length} : null;
+            boolean isFooter = told.get("numParts") instanceof Long && told.get("length") instanceof Long;
+            return isFooter ? new long[] {(Long) told.get("numParts"), (Long) told.get("length")} : null;
         } catch (Refused e) {
             return null;
         }

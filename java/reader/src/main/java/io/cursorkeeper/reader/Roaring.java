@@ -39,7 +39,8 @@ final class Roaring {
         List<long[]> found = new ArrayList<>();
         for (int i = 0; i < size; i++) {
             long base = (long) keys[i] << 16;
-            long count = isRun.get(i) ? runs(in, base, found) : counts[i] <= ARRAY_MAX ? array(in, base, counts[i], found) : bits(in, base, found);
+            long count = isRun.get(i) ? runs(in, base, found)
+                    : counts[i] <= ARRAY_MAX ? array(in, base, counts[i], found) : bits(in, base, found);
             if (count != counts[i]) {
                 throw Refused.damage("a Roaring container of " + count + " values where " + counts[i] + " are announced");
             }

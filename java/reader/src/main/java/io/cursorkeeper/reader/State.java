@@ -34,7 +34,8 @@ final class State {
             reach(slice.ledger(), slice.last());
         }
         for (Body.Batch batch : body.batches) {
-            batches.merge(batch.entry(), batch, (a, b) -> new Body.Batch(a.entry(), Math.max(a.size(), b.size()), a.missing().and(b.missing())));
+            batches.merge(batch.entry(), batch,
+                    (a, b) -> new Body.Batch(a.entry(), Math.max(a.size(), b.size()), a.missing().and(b.missing())));
             reach(batch.entry().ledger(), batch.entry().entry());
         }
     }

@@ -62,7 +62,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private final Call call;
 
   LedgersService(BookKeeper client, GatewaySettings settings, OpenLedgers ledgers, AppendStream.Shared streams,
-      Metrics metrics, ExecutorService readThreads, Map<Boolean, ExecutorService> listThreads, Supplier<DescribeReply.Builder> description) {
+      Metrics metrics, ExecutorService readThreads, Map<Boolean, ExecutorService> listThreads,
+      Supplier<DescribeReply.Builder> description) {
     this.client = client;
     this.access = new Access(settings.callersWithoutDeployment());
     this.settings = settings;
@@ -271,7 +272,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void list(ListRequest request, StreamObserver<ListReply> observer) {
     ServerCallStreamObserver<ListReply> caller = (ServerCallStreamObserver<ListReply>) observer;
     Caller who = Caller.current();
-    ListCall list = new ListCall(client, metadata -> access.sees(who, Whose.of(metadata.getCustomMetadata())), Metadatas.custom(request.getCustomMetadataMap()),
+    ListCall list = new ListCall(client, metadata -> access.sees(who, Whose.of(metadata.getCustomMetadata())),
+        Metadatas.custom(request.getCustomMetadataMap()),
         settings.listInFlightMax(), Peers.current()::cut, caller, call);
     caller.setOnReadyHandler(list::wake);
     caller.setOnCancelHandler(list::wake);

@@ -19,8 +19,8 @@ import org.apache.bookkeeper.client.api.ListLedgersResult;
 
 /**
  * One List: walks all ledger ids of the cluster, reads the metadata of each with a bounded number of reads at once,
- * and streams those that match and that the caller may know. Blocks its thread. A ledger that is deleted meanwhile is left out; any other failure
- * ends the call, because a list with silent gaps would make somebody delete too much or too little.
+ * and streams those that match and that the caller may know. Blocks its thread. A ledger that is deleted meanwhile is left out;
+ * any other failure ends the call, because a list with silent gaps would make somebody delete too much or too little.
  */
 final class ListCall implements Runnable {
   private static final int LEDGERS_PER_MESSAGE_MAX = 256;

@@ -12,7 +12,10 @@ public final class CursorAccess {
         cursor.flush();
     }
 
-    /** Begins to switch to a new ledger whatever the state is, as Pulsar does if a write is answered too early. Answers before it is done. */
+    /**
+     * Begins to switch to a new ledger whatever the state is, as Pulsar does if a write is answered too early.
+     * Answers before it is done.
+     */
     public static void switchLedger(ManagedCursorImpl cursor) {
         cursor.createNewMetadataLedger();
     }
