@@ -67,6 +67,11 @@ class AppendQueue:
         return bool(self._unsent)
 
     @property
+    def has_sent(self) -> bool:
+        """Whether an answer is on its way."""
+        return self._entries > len(self._unsent)
+
+    @property
     def has_unanswered(self) -> bool:
         return self._entries > 0
 

@@ -2,8 +2,8 @@
 
 Owns: opening the stream when it is first needed and again after it broke (with a pause that grows), the two tasks on it
 (sender, receiver), the clock of append limits. Does not own: what is queued and how answers match (`append_queue`).
-Invariants: messages batch by themselves: while one is written, and for a short pause after it, the next one fills; when the
-stream ends, for whatever reason, everything unanswered fails at once, because the gateway's write handles end with the stream.
+Invariants: messages batch by themselves: while one is written, and for a short pause after it while answers are out, the next one
+fills; when the stream ends, for whatever reason, everything unanswered fails at once, because the gateway's write handles end with it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class AppendStream:
         gap = Gap(self._settings.append_gap_ms)
         while True:
             await self._wake.wait()
-            await gap.wait()
+            if self._queue.has_sent:  # whoever appends one after the other has waited long enough
+                await gap.wait()
             self._wake.clear()
             while (batch := self._queue.take_batch()) is not None:
                 is_full = self._queue.has_unsent

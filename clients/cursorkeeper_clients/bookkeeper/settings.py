@@ -28,7 +28,7 @@ class GatewayClientSettings:
     """The password of the ledgers that are read and fenced."""
 
     append_gap_ms: float = GAP_MS
-    """Between two append messages, unless one is full; the first after a pause leaves at once. 0: none."""
+    """Between two append messages while one is unanswered, unless it was full. 0: none."""
     append_batch_entries_max: int = 1024
     append_batch_bytes_max: int = 1 << 20
     """Of one message, or one entry: a message above the gateway's limit would end the stream with all its ledgers."""

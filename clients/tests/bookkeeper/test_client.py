@@ -118,25 +118,46 @@ async def test_a_burst_is_gathered_and_cut(gateway: ScriptedGateway, connect: Co
     assert gateway.streams == 1
 
 
-async def test_what_comes_in_the_pause_after_a_message_goes_together(
-    gateway: ScriptedGateway, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    over = asyncio.Event()
+class Pause(Gap):
+    """It is over when a test says so."""
 
-    class Pause(Gap):
-        async def wait(self) -> None:
-            if gateway.requests:
-                await over.wait()
+    over: asyncio.Event
 
+    async def wait(self) -> None:
+        await self.over.wait()
+
+
+@pytest.fixture
+def pause(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     monkeypatch.setattr(append_stream, "Gap", Pause)
+    Pause.over = asyncio.Event()
+    return Pause.over
+
+
+async def test_what_comes_in_the_pause_after_a_message_goes_together(
+    gateway: ScriptedGateway, connect: Connect, pause: asyncio.Event
+) -> None:
     client = await connect()
-    await client.append(1, 0, b"x")
-    waiting = [client.append(1, 1, b"x")]
+    gateway.silent = True
+    waiting = [client.append(1, 0, b"x")]
+    async with asyncio.timeout(10):
+        while not gateway.requests:
+            await client.describe()
+    gateway.silent = False
+    waiting.append(client.append(1, 1, b"x"))
     await client.describe()  # time enough for it to leave
     waiting.append(client.append(2, 0, b"x"))
-    over.set()
+    pause.set()
     await asyncio.gather(*waiting)
     assert [len(request.appends) for request in gateway.requests] == [1, 2]
+
+
+async def test_who_appends_one_after_the_other_waits_for_no_pause(gateway: ScriptedGateway, connect: Connect, pause: asyncio.Event) -> None:
+    client = await connect()
+    async with asyncio.timeout(10):
+        for entry in range(3):
+            await client.append(1, entry, b"x")
+    assert len(gateway.requests) == 3 and not pause.is_set()
 
 
 async def test_an_append_that_is_never_answered_fails_in_time(gateway: ScriptedGateway, connect: Connect) -> None:
