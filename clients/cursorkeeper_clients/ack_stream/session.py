@@ -54,7 +54,7 @@ class SourceSession:
         unchanged lets the new handle go on without a state and without ZooKeeper (`CursorHandle.resumed`); any other opens as always.
         """
         message = pb.OpenCursor(topic=topic, subscription=subscription, create=create, takeover=takeover)
-        first, *later = layout_runs(_needed(layout, start), (self.keeper or pb.Hello()).layout_ledgers_max)
+        first, *later = _runs(layout, start, (self.keeper or pb.Hello()).layout_ledgers_max)
         message.layout.CopyFrom(layout_run(first))
         message.cursor_properties.update(cursor_properties or {})
         if start is not None:
@@ -137,8 +137,11 @@ class SourceSession:
         return handle
 
 
-def _needed(layout: Sequence[LayoutItem], start: Position | None) -> Sequence[LayoutItem]:
-    """Without the ledgers below `start`: a new cursor has left them behind, and the run that is sent first must name its ledger."""
-    if start is None or not any(item.ledger == start.ledger for item in layout):
-        return layout
-    return [item for item in layout if item.ledger >= start.ledger]
+def _runs(layout: Sequence[LayoutItem], start: Position | None, ledgers_max: int) -> list[Sequence[LayoutItem]]:
+    """Runs of a layout for an open. The first one names the ledger of `start`, where a new cursor begins; those below it follow,
+    downwards, because a cursor that exists may not have come so far."""
+    runs = layout_runs(layout, ledgers_max)
+    at = next((at for at, item in enumerate(layout) if start is not None and item.ledger == start.ledger), 0)
+    if len(runs) == 1 or at < len(runs[0]):
+        return runs
+    return [*layout_runs(layout[at:], ledgers_max), *reversed(layout_runs(layout[: at + 1], ledgers_max))]

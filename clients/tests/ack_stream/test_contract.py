@@ -307,3 +307,29 @@ async def test_a_layout_that_is_too_long_for_one_message_leaves_as_several(sessi
     state = await session.open(topic, "s", takeover=True).wait_opened()
     known = [item.ledger for item in state.layout if item.ledger >= 3]
     assert known == list(range(3, ledgers + 1)) and state.layout[-1].state is LayoutState.OPEN
+
+
+async def test_start_takes_nothing_from_the_layout_of_a_cursor_that_exists(session: SourceSession, topic: str) -> None:
+    """It has not come to that ledger yet, and needs those before it."""
+    first = session.open(topic, "s", layout=[LayoutItem(10, LayoutState.OPEN)])
+    await first.wait_opened()
+    await first.wait_durable(await first.send_acks(entries(10, 0)))
+    layout = [LayoutItem(10, LayoutState.CLOSED, 2), LayoutItem(11, LayoutState.CLOSED, 1), LayoutItem(12, LayoutState.OPEN)]
+    handle = session.open(topic, "s", layout=layout, start=Position(12, -1), takeover=True)
+    state = await handle.wait_opened()
+    assert [item.ledger for item in state.layout] == [10, 11, 12]
+
+
+async def test_a_long_layout_is_told_down_from_start_too(session: SourceSession, topic: str) -> None:
+    told = session.keeper
+    assert told is not None and told.layout_ledgers_max
+    ledgers = 2 * told.layout_ledgers_max + 5
+    handle = session.open(topic, "s")
+    await handle.wait_opened()
+    await handle.wait_durable(await handle.send_acks(entries(1, 0)))
+    layout = [LayoutItem(ledger, LayoutState.CLOSED, 1) for ledger in range(1, ledgers)] + [LayoutItem(ledgers, LayoutState.OPEN)]
+    handle = session.open(topic, "s", layout=layout, start=Position(ledgers - 1, -1), takeover=True)
+    await handle.wait_opened()
+    await handle.wait_durable(handle.last_seq)
+    state = await session.open(topic, "s", takeover=True).wait_opened()
+    assert {item.ledger for item in state.layout} >= set(range(2, ledgers + 1))
