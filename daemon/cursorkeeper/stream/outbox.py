@@ -1,5 +1,5 @@
-"""What waits to be sent on one stream. Bounded: cumulative messages replace each other, states are made when their turn
-comes, and everything else is few by protocol; a peer that does not read ends its own stream.
+"""What waits to be sent on one stream. Bounded by number and by bytes: cumulative messages replace each other, states are made
+when their turn comes, and everything else is few by protocol; a peer that does not read ends its own stream.
 
 Invariant: nothing here raises into whoever puts. A full outbox forgets what it holds, takes no more, and `next` says so.
 """
@@ -17,6 +17,12 @@ from cursorkeeper_clients.gap import Gap
 MESSAGES_PER_CURSOR = 8
 """State, credit, durable, pause and resume, a refusal, and room: all cursors of a daemon may be opened on one stream."""
 MESSAGES_MAX = MESSAGES_PER_CURSOR * 10_000
+BYTES_PER_MESSAGE = 512
+"""On average: a refusal names its cursor twice, and a name has at most 1,024 bytes."""
+
+
+Item = pb.KeeperMessage | tuple[int, Iterator[pb.KeeperMessage]] | tuple[str, int]
+"""A message; a handle and the messages of its state; or which number of a handle is to be told."""
 
 
 class OutboxFull(Exception):
@@ -26,13 +32,15 @@ class OutboxFull(Exception):
 class Outbox:
     """First in, first out; `Durable` and `Credit` of a handle are merged while they wait.
 
-    `on_overflow` is called once, from the event loop and never from within a put. `group_messages_max`: so many messages the source
-    takes in one group, 0 until its Hello says so.
+    `messages_max` wait at most, and of those that are already made so many times `BYTES_PER_MESSAGE` bytes, or one alone. `on_overflow`
+    is called once, from the event loop and never from within a put. `group_messages_max`: so many messages the source takes in one
+    group, 0 until its Hello says so.
     """
 
     def __init__(self, messages_max: int = MESSAGES_MAX, on_overflow: Callable[[], None] = lambda: None) -> None:
         self._messages_max, self._on_overflow = messages_max, on_overflow
-        self._items: deque[pb.KeeperMessage | tuple[int, Iterator[pb.KeeperMessage]] | tuple[str, int]] = deque()
+        self._bytes_max, self._bytes = messages_max * BYTES_PER_MESSAGE, 0
+        self._items: deque[Item] = deque()
         self._states: dict[int, Iterator[pb.KeeperMessage]] = {}
         self._durable: dict[int, tuple[int, int]] = {}
         self._credit: dict[int, int] = {}
@@ -41,9 +49,13 @@ class Outbox:
         self._gap = Gap()
         self.group_messages_max = 0
         self.overflowed = False
+        self._overflow = ""
 
     def put(self, message: pb.KeeperMessage) -> None:
-        self._add(message)
+        size = message.ByteSize()
+        is_too_much = bool(self._bytes) and self._bytes + size > self._bytes_max
+        self._bytes += size
+        self._add(message, is_too_much=is_too_much)
 
     def put_state(self, handle: int, messages: Iterator[pb.KeeperMessage]) -> None:
         """Several, made one by one when their turn comes, unless `drop` comes first."""
@@ -66,14 +78,15 @@ class Outbox:
             self._add(("credit", handle))
         self._credit[handle] = granted
 
-    def _add(self, item: pb.KeeperMessage | tuple[int, Iterator[pb.KeeperMessage]] | tuple[str, int]) -> None:
+    def _add(self, item: Item, *, is_too_much: bool = False) -> None:
         if self.overflowed:
             return
         self._wake.set()
-        if len(self._items) < self._messages_max:
+        if len(self._items) < self._messages_max and not is_too_much:
             self._items.append(item)
             return
         self.overflowed = True
+        self._overflow = f"{len(self._items)} messages waited, {self._bytes} bytes with the next one"
         self._items.clear()
         self._states.clear()
         asyncio.get_running_loop().call_soon(self._on_overflow)
@@ -117,7 +130,7 @@ class Outbox:
     def _take(self) -> pb.KeeperMessage | None:
         """The next one that is there. Raises OutboxFull."""
         if self.overflowed:
-            raise OutboxFull(f"{self._messages_max} messages waited")
+            raise OutboxFull(self._overflow)
         while self._items:
             found = self._pop()
             if found is not None:
@@ -128,6 +141,7 @@ class Outbox:
         item = self._items[0]
         if isinstance(item, pb.KeeperMessage):
             self._items.popleft()
+            self._bytes -= item.ByteSize()
             return item
         first, second = item
         if isinstance(first, int):

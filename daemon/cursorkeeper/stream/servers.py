@@ -23,6 +23,8 @@ log = structlog.get_logger("cursorkeeper.stream")
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
 HELLO_TIMEOUT_S = 10.0
 STREAMS_MAX = 1_000
+GREETINGS_MAX = 32
+"""So many streams without a Hello are read at once: each may make us hold one message of any peer, whole or half."""
 
 
 def channel_options(message_bytes_max: int, *, server: bool) -> list[tuple[str, int]]:
@@ -63,6 +65,13 @@ SLICE_MESSAGES = 4
 """So many of one stream are taken before other streams, and the cursors, get their turn, however many are there."""
 
 
+async def read_first(session: Session, messages: AsyncIterator[Any]) -> None:
+    """The message that must be Hello, if one comes. Raises ProtocolViolation."""
+    async for message in messages:
+        session.receive(message)
+        break
+
+
 async def read_all(session: Session, messages: AsyncIterator[Any]) -> None:
     """Every message of a stream, in slices. Raises ProtocolViolation."""
     taken = 0
@@ -76,11 +85,19 @@ async def read_all(session: Session, messages: AsyncIterator[Any]) -> None:
 
 class AckSinkService:
     """`AckSink`: the source dials. A stream that sends no Hello in time ends, and so does one beyond `streams_max`: neither has
-    proved anything yet."""
+    proved anything yet. Of those without a Hello `greetings_max` are read at once; the others wait, unread, until their time is over."""
 
-    def __init__(self, sessions: SessionFactory, *, hello_timeout_s: float = HELLO_TIMEOUT_S, streams_max: int = STREAMS_MAX) -> None:
+    def __init__(
+        self,
+        sessions: SessionFactory,
+        *,
+        hello_timeout_s: float = HELLO_TIMEOUT_S,
+        streams_max: int = STREAMS_MAX,
+        greetings_max: int = GREETINGS_MAX,
+    ) -> None:
         self._sessions, self._hello_timeout_s, self._streams_max = sessions, hello_timeout_s, streams_max
-        self._streams = 0
+        self._streams, self._greetings_max = 0, greetings_max
+        self._greetings = asyncio.Semaphore(greetings_max)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """As the generated code would, but that what is sent is serialised already."""
@@ -89,18 +106,22 @@ class AckSinkService:
 
     async def publish(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[bytes]:
         """One stream. Ends with FAILED_PRECONDITION on a violation of the protocol, RESOURCE_EXHAUSTED if not read, or if there are
-        too many, DEADLINE_EXCEEDED without a Hello."""
+        too many, or too many without a Hello before it, DEADLINE_EXCEEDED without a Hello."""
         if self._streams >= self._streams_max:
             text = f"this daemon has {self._streams} streams, streams_max: send the acks of many cursors on one stream"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._streams += 1
         session = self._sessions()
-        reader = asyncio.ensure_future(read_all(session, request_iterator))
+        is_read = asyncio.Event()
+        reader = asyncio.ensure_future(self._read(session, request_iterator, is_read))
         reader.add_done_callback(lambda _task: session.outbox.close())
         is_late = asyncio.get_running_loop().call_later(self._hello_timeout_s, _end_if_silent, session)
         try:
             while (message := await _next(session, context)) is not None:
                 yield message
+            if not (is_read.is_set() or reader.done()):
+                text = f"{self._greetings_max} streams before this one have not said Hello in {self._hello_timeout_s:g} s: dial again"
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
             if not (session.greeted or reader.done()):
                 text = f"no Hello in {self._hello_timeout_s:g} s (hello_timeout_s): it is the first message of a stream"
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
@@ -110,6 +131,12 @@ class AckSinkService:
             is_late.cancel()
             reader.cancel()
             session.end()
+
+    async def _read(self, session: Session, messages: AsyncIterator[Any], is_read: asyncio.Event) -> None:
+        async with self._greetings:
+            is_read.set()
+            await read_first(session, messages)
+        await read_all(session, messages)
 
 
 def _end_if_silent(session: Session) -> None:

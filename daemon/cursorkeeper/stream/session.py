@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
 
 PROTOCOL_VERSIONS = (1,)
+HELLO_BYTES_MAX = 16 * 1024
 
 
 class ProtocolViolation(Exception):
@@ -212,6 +213,8 @@ class Session:
     def _hello(self, hello: pb.Hello) -> None:
         if self._greeted:
             raise ProtocolViolation("a second Hello")
+        if (size := hello.ByteSize()) > HELLO_BYTES_MAX:
+            raise ProtocolViolation(f"a Hello of {size} bytes: {HELLO_BYTES_MAX} are allowed")
         if not set(hello.protocol_versions) & set(PROTOCOL_VERSIONS):
             raise ProtocolViolation(
                 f"protocol versions {sorted(hello.protocol_versions)} of {hello.name!r}: "

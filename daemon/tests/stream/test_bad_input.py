@@ -191,6 +191,7 @@ async def test_more_acks_than_the_credit(wire: Wire, keeper: ServedKeeper) -> No
         ({"ack_batch": pb.AckBatch(handle=1)}, "Hello"),
         ({"group": pb.SourceGroup(messages=[pb.SourceMessage(hello=pb.Hello(protocol_versions=[1]))])}, "Hello"),
         ({"hello": pb.Hello(name="old", protocol_versions=[0])}, "protocol versions"),
+        ({"hello": pb.Hello(name="x" * 20_000, protocol_versions=[1])}, "a Hello of 20... bytes: 16384 are allowed"),
         ({}, "Hello"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -144,3 +144,94 @@ async def test_a_source_that_does_not_read_loses_its_stream_only() -> None:
             await anext(stream)
     assert context.status[0] is grpc.StatusCode.RESOURCE_EXHAUSTED and "does not read" in context.status[1]
     assert keeper.failures == []
+
+
+async def test_what_waits_is_bounded_by_bytes_too() -> None:
+    text = pb.KeeperMessage(refused=pb.Refused(handle=1, cursor="x" * 1_000))
+    outbox = Outbox(10)
+    for _ in range(3):  # read in between: nothing is counted that has left
+        for _ in range(4):
+            outbox.put(text)
+        assert [await outbox.next() for _ in range(4)] == [text] * 4
+    outbox.put(pb.KeeperMessage(refused=pb.Refused(handle=1, cursor="x" * 100_000)))
+    assert (await outbox.next()) is not None, "one alone is bounded by itself"
+    for _ in range(6):
+        outbox.put(text)
+    with pytest.raises(OutboxFull, match=r"5 messages waited, 6\d\d\d bytes"):
+        await outbox.next()
+
+
+async def test_long_refusals_that_nobody_reads_end_the_stream() -> None:
+    world = World()
+    session = Session(await world.keeper(), CreditPool(), name="k", incarnation="1")
+    session.receive(pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])))
+    session.receive(pb.SourceMessage(open_cursor=pb.OpenCursor(handle=1, topic="persistent://t/ns/x", subscription="s", create=True)))
+    asked = pb.OpenCursor(handle=1, topic="t" * (1 << 20), subscription="s", create=True)
+    for _ in range(100):
+        session.receive(pb.SourceMessage(open_cursor=asked))
+    assert session.outbox.overflowed
+    await asyncio.sleep(0)
+    with pytest.raises(OutboxFull, match="bytes"):
+        await session.outbox.next()
+
+
+async def until(told: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not told():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_streams_without_a_hello_are_read_a_few_at_a_time() -> None:
+    """Each may hold a message as large as any: who waits for a place is not read, and told so when its time is over."""
+    world = World()
+    keeper = await world.keeper()
+    read: list[int] = []
+    silent, held = asyncio.Event(), asyncio.Event()
+
+    class Slow(Context):
+        async def abort(self, code: grpc.StatusCode, details: str) -> None:
+            self.status = (code, details)
+            await held.wait()
+
+    async def requests(number: int) -> AsyncIterator[pb.SourceMessage]:
+        read.append(number)
+        if number < 3:
+            await silent.wait()
+        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1]))
+        await asyncio.Event().wait()
+
+    service = AckSinkService(
+        lambda: Session(keeper, CreditPool(), name="k", incarnation="1"), hello_timeout_s=0.2, streams_max=9, greetings_max=2
+    )
+    contexts: list[Any] = [Slow(), Slow(), Context(), Context()]
+    started = [asyncio.ensure_future(anext(service.publish(requests(n + 1), contexts[n]))) for n in range(3)]
+    with pytest.raises(grpc.aio.AbortError):
+        await started[2]
+    assert read == [1, 2]
+    code, text = contexts[2].status
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and "2 streams before this one have not said Hello" in text
+    await until(lambda: contexts[1].status is not None)
+    assert contexts[0].status[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+    for each in started[:2]:
+        each.cancel()
+    await asyncio.gather(*started, return_exceptions=True)
+    stream = service.publish(requests(4), contexts[3])
+    assert pb.KeeperMessage.FromString(await anext(stream)).HasField("hello"), "their places came back"
+    await stream.aclose()
+
+
+async def test_who_has_said_hello_holds_no_place() -> None:
+    world = World()
+    keeper = await world.keeper()
+
+    async def requests() -> AsyncIterator[pb.SourceMessage]:
+        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1]))
+        await asyncio.Event().wait()
+
+    service = AckSinkService(lambda: Session(keeper, CreditPool(), name="k", incarnation="1"), greetings_max=1)
+    contexts: list[Any] = [Context() for _ in range(3)]
+    streams = [service.publish(requests(), context) for context in contexts]
+    for stream in streams:
+        assert pb.KeeperMessage.FromString(await anext(stream)).HasField("hello")
+    for stream in streams:
+        await stream.aclose()
