@@ -69,7 +69,11 @@ def open_publish(address: str, settings: SourceSettings) -> tuple[Any, PublishCa
 
 def serve_subscribe(address: str, settings: SourceSettings, subscribe: Subscribe) -> tuple[Any, int]:
     """A server with `AckSource.Subscribe`, not started yet, and the port it got (0 if it could not bind)."""
-    options = [*_options(settings), ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000), ("grpc.so_reuseport", 0)]
+    options = [
+        *_options(settings),
+        ("grpc.http2.max_ping_strikes", 0),  # else the keepalive of a keeper to whom nothing is said ends the stream
+        ("grpc.so_reuseport", 0),
+    ]
     server = grpc.aio.server(options=options)
     method = grpc.stream_stream_rpc_method_handler(subscribe, request_deserializer=pb.KeeperMessage.FromString, response_serializer=_same)
     service = grpc.method_handlers_generic_handler("cursorkeeper.acks.v1.AckSource", {"Subscribe": method})

@@ -43,8 +43,7 @@ def channel_options(message_bytes_max: int, *, server: bool) -> list[tuple[str, 
     ]
     if server:
         options += [
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
-            ("grpc.http2.max_ping_strikes", 0),
+            ("grpc.http2.max_ping_strikes", 0),  # else a quiet source's keepalive ends its stream
             ("grpc.so_reuseport", 0),
         ]
     return options

@@ -16,6 +16,7 @@ from cursorkeeper.stream.session import Handle, Session
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 
+from clients.tests.support.pings import pings_answered
 from daemon.tests.stream.served import ServedKeeper
 from daemon.tests.stream.test_bad_input import Wire
 from daemon.tests.support.world import World
@@ -108,3 +109,7 @@ async def test_a_stream_whose_writer_fails_ends_with_a_status(keeper: ServedKeep
     again = Wire(keeper.address)
     await again.open()
     await again.close()
+
+
+async def test_a_source_that_only_pings_keeps_its_stream(keeper: ServedKeeper) -> None:
+    assert await pings_answered(keeper.address, 20) == 20
