@@ -42,8 +42,8 @@ class Progress:
         self._holding: deque[Binding] = deque()
         """Those of the unbound that still hold bytes of credit."""
         self._bytes = 0
-        self._confirmed: dict[int, int] = {}
-        """Handle -> seq of its newest confirmation."""
+        self._confirmed = (0, 0)
+        """The newest confirmation: its handle and seq. A handle's messages are all decided before its successor's are."""
         self.withheld = False
         """What is stored is less than what was durable: a message may repeat what is missing, so none is confirmed."""
 
@@ -133,7 +133,7 @@ class Progress:
         found: dict[int, fx.Confirm] = {}
         for binding in decided:
             self._bytes -= binding.bytes
-            self._confirmed[binding.attach] = binding.seq
+            self._confirmed = binding.attach, binding.seq
             before = found.get(binding.attach)
             released = binding.bytes + (before.released_bytes if before else 0)
             found[binding.attach] = fx.Confirm(binding.attach, binding.seq, released)
@@ -147,7 +147,8 @@ class Progress:
             self._bytes -= binding.bytes
             binding.bytes = 0
         self._holding.clear()
-        return [fx.Confirm(attach, self._confirmed.get(attach, 0), size) for attach, size in sorted(found.items())]
+        newest, seq = self._confirmed
+        return [fx.Confirm(attach, seq if attach == newest else 0, size) for attach, size in sorted(found.items())]
 
     def put_back(self) -> None:
         """The records that are not durable are taken again: their messages wait for the next one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -206,6 +207,25 @@ def test_what_was_released_gives_no_bytes_back_when_it_is_confirmed() -> None:
     kept(progress, 3)
     assert progress.released() == [fx.Confirm(1, 0, 20)], "what was put back and what is new"
     assert progress.decide_all() == [fx.Confirm(1, 3, 0)] and progress.unconfirmed_bytes == 0
+
+
+def test_what_is_released_repeats_the_newest_confirmation_of_its_own_handle() -> None:
+    progress = Progress()
+    kept(progress, 1)
+    progress.take()
+    kept(progress, 2)
+    progress.accept(2, 7, 10, 0.0)
+    assert progress.made_durable(1) == [fx.Confirm(1, 1, 10)]
+    assert progress.released() == [fx.Confirm(1, 1, 10), fx.Confirm(2, 0, 10)], "nothing of the second was confirmed"
+
+
+def test_handles_that_came_and_went_leave_nothing_behind() -> None:
+    progress, sizes = Progress(), []
+    for attach in range(1_000, 2_000):
+        progress.accept(attach, 1_000, 10, 0.0)
+        assert progress.decide_all() == [fx.Confirm(attach, 1_000, 10)]
+        sizes.append(len(pickle.dumps(progress)))
+    assert max(sizes) < sizes[0] + 10
 
 
 def test_messages_bind_to_the_last_of_several_takes() -> None:
