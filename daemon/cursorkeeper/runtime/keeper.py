@@ -70,7 +70,9 @@ class Intake:
     times are of the loop's clock."""
 
     def __init__(self) -> None:
-        self._took_at_s = self._ends_at_s = self._stopped_at_s = 0.0
+        self._took_at_s = self._ends_at_s = self._appended_s = 0.0
+        self._since_s: float | None = None
+        """Since when cursors append; None: they do not, or wait for room."""
         self._quiet_turns = 0
 
     def took(self) -> None:
@@ -92,12 +94,20 @@ class Intake:
 
     def stopped(self, now: float) -> None:
         """Cursors append."""
-        self._stopped_at_s = now
+        if self._since_s is None:
+            self._since_s = now
+
+    def waits(self, now: float) -> None:
+        """They wait for room. Meanwhile messages are taken in, so that this time takes none from them."""
+        if self._since_s is not None:
+            self._appended_s += now - self._since_s
+            self._since_s = None
 
     def goes_on(self, now: float) -> None:
-        """They have."""
-        share_s = min(max(INTAKE_MIN_S, INTAKE_SHARE * (now - self._stopped_at_s)), INTAKE_MAX_S)
-        self._ends_at_s, self._quiet_turns = now + share_s, 0
+        """They have appended."""
+        self.waits(now)
+        share_s = min(max(INTAKE_MIN_S, INTAKE_SHARE * self._appended_s), INTAKE_MAX_S)
+        self._ends_at_s, self._quiet_turns, self._appended_s = now + share_s, 0, 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,6 +543,7 @@ class Keeper:
             self._turn(runner, 0)
         if self._wanting and not self._appending and self._intake.is_over(loop.time()):
             self._appending = len(self._wanting)
+        if self._appending and self._room >= ROOM_MIN:
             self._intake.stopped(loop.time())
         for runner in list(itertools.islice(self._wanting, min(TURNS_MAX, self._appending))):
             if self._room < ROOM_MIN:
@@ -543,6 +554,8 @@ class Keeper:
             self._turn(runner, self._room)
             if not self._appending:
                 self._intake.goes_on(loop.time())
+        if self._room < ROOM_MIN:
+            self._intake.waits(loop.time())
         self._schedule()
 
     def _turn(self, runner: CursorRunner, room: int) -> None:

@@ -302,6 +302,28 @@ async def test_of_messages_that_come_faster_than_they_can_be_written_many_become
 
 
 @virtual
+async def test_a_slow_bookkeeper_is_not_left_idle() -> None:
+    """A round of appends takes more than a second, for want of room, while messages come without a pause: they are taken in then, and
+    need no time of their own behind it."""
+    world = World(keeper_limits=KeeperLimits(appends_in_flight_max=16))
+    keeper = await world.keeper()
+    made = await sources(keeper, 100)
+    for one in made:
+        one.ack(acks(DATA, 0))
+        await one.durable()
+    world.bookkeeper.faults.ack_delay_min_s = world.bookkeeper.faults.ack_delay_max_s = 0.2
+    idle_s, began = 0.0, now()
+    for entry in range(1, 101):
+        for one in made:
+            one.ack(acks(DATA, entry))
+            is_idle, at = not keeper.appends_in_flight, now()
+            for _ in range(4):
+                await asyncio.sleep(0.0001)
+            idle_s += now() - at if is_idle else 0.0
+    assert idle_s < (now() - began) / 10
+
+
+@virtual
 async def test_a_message_in_a_pause_is_written_when_its_linger_is_over() -> None:
     world = World()
     keeper = await world.keeper()
