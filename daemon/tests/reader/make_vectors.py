@@ -51,6 +51,7 @@ PLAIN = record.EncodeSettings(codec=Codec.NONE)
 Entry = bytes | None
 DAMAGED: Json = {"refused": "damaged"}
 TOO_NEW: Json = {"refused": "too new"}
+TOO_LARGE: Json = {"refused": "too large"}
 
 
 def rec(body: RecordBody, epoch: int = EPOCH, generation: int = GENERATION, name: CursorName = NAME) -> bytes:
@@ -589,6 +590,8 @@ def sets() -> list[Vector]:
         ("BITS beyond it", acked(5, 1 << 2 | 2, TOP, 3), DAMAGED),
         ("a gap of 2^64 - 1", acked(5, 10 << 2, 1, (1 << 64) - 1), DAMAGED),
         ("more than 2^32 members in one record", delta(16, 2, 6, 5 << 2 | 1, 0, TOP, 1, 0, 0), DAMAGED),
+        ("the last entry of each of 60 ledgers", delta(16, 60, *(5, 0, TOP), *(1, 0, TOP) * 59), state([5, -1])),
+        ("of 70 ledgers: 358 MB of entries that are known and not acked", delta(16, 70, *(5, 0, TOP), *(1, 0, TOP) * 69), TOO_LARGE),
     ]
 
 
@@ -714,7 +717,7 @@ def whole_states() -> list[Vector]:
     crossing, batched, number = (bytes.fromhex(told) for told in ("1a0c0a0408051002120408061000", "2a080a04080510071006", "22050a016b1007"))
     long = head + b"".join(bytes.fromhex("22050a01") + bytes([97 + n]) + b"\x10\x07" for n in range(12))
     first, second = long[:64], long[64:]
-    foot = b'{"numParts":2,"length":%d}' % len(long)
+    foot, huge = b'{"numParts":2,"length":%d}' % len(long), b'{"numParts":1,"length":2147483646}'
     ranges = state([5, 1], acked={"5": [[3, 4]]})
     return [
         ("a whole state", ledger(head + ranged), ranges),
@@ -728,6 +731,7 @@ def whole_states() -> list[Vector]:
         ("but not what is behind them", ledger(first, second, b"\x08"), DAMAGED),
         ("a footer whose last slice is missing", ledger(head, first, foot), DAMAGED),
         ("a footer of another length", ledger(first, second[:-1], foot), DAMAGED),
+        ("a footer of two gigabytes", ledger(head, huge, **{"entry-bytes-max": "2147483647"}), DAMAGED),
         ("an entry longer than a slice", ledger(long), DAMAGED),
         ("nothing but slices", ledger(first, second), DAMAGED),
         ("an empty ledger", ledger(), DAMAGED),

@@ -7,11 +7,16 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
+from cursorkeeper.core.footer import ChainLedger, EmptyBase
+from cursorkeeper.core.positions import Position
+from cursorkeeper.format.record import CRC_AT, HEADER
+from google_crc32c import value as crc32c
 
-from daemon.tests.reader.cases import Case, Json, daemon_reading, difference, java_reading
+from daemon.tests.format import hostile
+from daemon.tests.reader.cases import Case, Json, Stored, daemon_reading, difference, java_reading
 from daemon.tests.reader.lived_cursors import lived_case
+from daemon.tests.reader.make_vectors import GENERATION, NAME, OPEN, Cursor, case_of
 from daemon.tests.reader.make_vectors import VECTORS as VECTORS_FILE
-from daemon.tests.reader.make_vectors import case_of
 from daemon.tests.reader.random_cursors import random_case
 from daemon.tests.releases.recorded import recordings
 
@@ -64,3 +69,46 @@ def test_the_random_cursors_reach_everything_that_a_reader_does(reads: list[Read
     assert all(seen[what] >= least[what] for what in least), seen
     assert sum(any(item[1] == "trimmed" for item in told.get("layout", ())) for told in found) >= 10
     assert sum(bool(told.get("batches")) for told in found) >= 50
+
+
+BEGIN = Position(0, -1)
+RUNS_KEPT = {"acks that make bits of runs", "runs of one", "long runs", "a long array of runs"}
+"""The other reader keeps runs, and counts them: what has a million of them is more than it takes."""
+
+
+def hostile_cases() -> dict[str, Case]:
+    """Right checksums, and far more than they are."""
+    found = {}
+    for what, make in hostile.VECTORS.items():
+        cursor = Cursor(base=EmptyBase(BEGIN)).ledger(OPEN, *map(ours, make())).footer(mark_delete=BEGIN)
+        found[what] = cursor.case
+    words = hostile.number(8, 5, 0x12, 2_000_000) + b"\x55" * 2_000_000
+    found["a long array of runs"] = whole_state(bytes.fromhex("08051001") + hostile.number(0x32, len(words)) + words)
+    return found
+
+
+def whole_state(entry: bytes, **metadata: str) -> Case:
+    told = {"cursor": NAME.canonical, "format": "pulsar", "epoch": "6", "generation": "2", "entry-bytes-max": "5000000", **metadata}
+    cursor = Cursor(ledgers={100: Stored((entry,), told)})
+    cursor.chain = [ChainLedger(100, 0, "pulsar")]
+    return cursor.case
+
+
+def ours(entry: bytes) -> bytes:
+    """The same record, as one of this cursor and its generation."""
+    body, codec = entry[HEADER.size :], entry[4]
+    head = HEADER.pack(b"CK", 1, entry[3], codec, NAME.record_hash, 1, GENERATION, 1, int.from_bytes(entry[32:36], "little"), 0)
+    return head[:CRC_AT] + crc32c(head + body).to_bytes(4, "little") + body
+
+
+def test_what_asks_for_more_memory_than_there_is_is_refused_by_name() -> None:
+    cases = hostile_cases()
+    announced = (2**31 - 1).to_bytes(4, "big") + bytes(2_200_000)  # as many bytes of zlib could become as much
+    answers = java_reading([*cases.values(), whole_state(announced, **{"pulsar/cursor-compressionType": "ZLIB"})])
+    assert answers.pop()["refused"] == "too large"
+    for (what, case), theirs in zip(cases.items(), answers, strict=True):
+        if what in RUNS_KEPT:
+            assert theirs["refused"] == "too large", what
+        else:
+            assert difference(case, daemon_reading(case), theirs) == "", what
+    assert sum(told.get("refused") == "too large" for told in answers) >= len(RUNS_KEPT) + 4

@@ -29,8 +29,9 @@ final class Body {
     final List<Long> segments = new ArrayList<>();
     long length;
     long checksum;
-    private long room = SETS_MAX;
+    private long members = SETS_MAX;
     private long containers = CONTAINERS_MAX;
+    private final Room room = new Room();
 
     static Body ofMarkDelete(Position position) {
         Body body = new Body();
@@ -59,7 +60,7 @@ final class Body {
         body.readFields(in, kind == Record.DELTA ? 0x3f : kind == Record.SEGMENT ? 0x2f : 0x07);
         if (kind == Record.SEGMENT) {
             for (int count = in.count("slices", 0); count > 0; count--) {
-                body.addSlice(readSlice(in));
+                body.addSlice(body.readSlice(in));
             }
         }
         if (kind == Record.END && body.markDelete == null) {
@@ -92,6 +93,7 @@ final class Body {
             int count = in.count("acks", 1);
             for (int i = 0; i < count; i++) {
                 ledger = in.ascending(ledger, i == 0, Input.LEDGER_MAX, "ledgers");
+                room.take(Room.LEDGER);
                 acks.put(ledger, readSet(in));
             }
         }
@@ -100,12 +102,13 @@ final class Body {
         }
     }
 
-    private static Properties readProperties(Input in, boolean areNumbers) {
+    private Properties readProperties(Input in, boolean areNumbers) {
         int count = in.count("properties", 0);
         long epoch = in.leb();
         long sequence = in.leb();
         TreeMap<String, Object> values = Properties.sorted();
         for (int i = 0; i < count; i++) {
+            room.take(Room.PROPERTY);
             String key = Input.utf8(in.block());
             if (!values.isEmpty() && values.comparator().compare(key, values.lastKey()) <= 0) {
                 throw Refused.damage("keys that do not ascend");
@@ -125,6 +128,7 @@ final class Body {
         int count = in.count("layout items", 1);
         for (int i = 0; i < count; i++) {
             ledger = in.ascending(ledger, i == 0, Input.LEDGER_MAX, "ledgers");
+            room.take(Room.LAYOUT_ITEM);
             int state = (int) in.leb(2, "a layout state");
             layout.add(new LayoutItem(ledger, state, in.leb(state == 1 ? Input.ENTRY_MAX + 1 : 0, "the entries of a ledger")));
         }
@@ -138,6 +142,7 @@ final class Body {
             if (before != null && entry.compareTo(before) <= 0) {
                 throw Refused.damage("batches that do not ascend");
             }
+            room.take(Room.BATCH);
             long size = in.leb(Input.ENTRY_MAX + 1, "a batch size");
             long announced = in.leb();
             Runs missing = readSet(in);
@@ -153,24 +158,24 @@ final class Body {
         long head = in.leb();
         long first = in.leb(Input.ENTRY_MAX, "the first of a set");
         Input body = new Input(in.bytes(head >>> 2));
-        List<long[]> found = new ArrayList<>();
+        Runs.Growing found = new Runs.Growing(room);
         switch ((int) (head & 3)) {
             case 0 -> {
                 long at = first;
-                found.add(new long[] {at, at});
+                found.add(at, at);
                 while (body.left() > 0) {
                     at += body.leb(Input.ENTRY_MAX, "a gap") + 1;
-                    found.add(new long[] {at, at});
+                    found.add(at, at);
                 }
             }
             case 1 -> {
                 long at = first;
                 long last = at + body.leb(Input.ENTRY_MAX, "a run");
-                found.add(new long[] {at, last});
+                found.add(at, last);
                 while (body.left() > 0 && last <= Input.ENTRY_MAX) {
                     at = last + body.leb(Input.ENTRY_MAX, "a gap") + 2;
                     last = at + body.leb(Input.ENTRY_MAX, "a run");
-                    found.add(new long[] {at, last});
+                    found.add(at, last);
                 }
             }
             case 2 -> {
@@ -182,9 +187,9 @@ final class Body {
             }
             default -> throw Refused.damage("a set of mode 3");
         }
-        Runs set = Runs.of(found);
-        room -= set.count();
-        if (set.last() > Input.ENTRY_MAX || room < 0) {
+        Runs set = found.done();
+        members -= set.count();
+        if (set.last() > Input.ENTRY_MAX || members < 0) {
             throw Refused.damage("a set with too large members, or too many");
         }
         takeContainers(Math.min(set.count(), containersOf(set.first(), set.last())));
@@ -203,6 +208,7 @@ final class Body {
     }
 
     private void addSlice(Slice slice) {
+        room.take(Room.LEDGER);
         Slice before = slices.isEmpty() ? null : slices.get(slices.size() - 1);
         long all = containersOf(slice.first(), slice.last());
         boolean isBehind = before == null
@@ -211,7 +217,7 @@ final class Body {
         slices.add(slice);
     }
 
-    private static Slice readSlice(Input in) {
+    private Slice readSlice(Input in) {
         long ledger = in.u64();
         long first = in.u32();
         long last = in.u32();
@@ -219,7 +225,7 @@ final class Body {
         if (ledger < 0 || first > last || flags > 1) {
             throw Refused.damage("a slice of " + ledger + ":" + first + "-" + last + " with flags " + flags);
         }
-        Runs bitmap = Roaring.read(in.bytes(in.u32()));
+        Runs bitmap = Roaring.read(in.bytes(in.u32()), room);
         if (!bitmap.isEmpty() && (bitmap.first() < first || bitmap.last() > last)) {
             throw Refused.damage("a bitmap that reaches outside of its slice");
         }

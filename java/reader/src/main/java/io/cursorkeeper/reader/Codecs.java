@@ -10,6 +10,9 @@ import java.util.zip.Inflater;
 
 /** Expands to exactly the length that is announced. */
 final class Codecs {
+    /** Of one state in Pulsar's form; a record's body has a limit of its own. */
+    private static final int EXPANDED_MAX = 32 << 20;
+
     private Codecs() {}
 
     static byte[] expand(String codec, byte[] stored, int length) {
@@ -18,6 +21,9 @@ final class Codecs {
         try {
             if (length > expandedMax(codec, stored)) {
                 throw Refused.damage(codec + ": " + length + " bytes are announced in " + stored.length);
+            }
+            if (length > EXPANDED_MAX) {
+                throw Refused.tooLarge("a state of " + length + " bytes: " + EXPANDED_MAX + " are allowed");
             }
             out = new byte[length];
             made = switch (codec) {

@@ -148,9 +148,8 @@ final class CursorReader {
         return end;
     }
 
-    /** Too new is never a reason to fall back. */
     private static SnapshotDamaged orSnapshotDamaged(Refused e) {
-        if (e.kind == Refused.Kind.TOO_NEW) {
+        if (e.isFinal()) {
             throw e;
         }
         return new SnapshotDamaged(e.getMessage());
@@ -167,12 +166,12 @@ final class CursorReader {
             try {
                 readRecord(ledger, at, base, isListed, checksums);
             } catch (Refused e) {
-                if (e.kind != Refused.Kind.TOO_NEW && (isListed || base != null && at == base.lastEntry())) {
+                if (!e.isFinal() && (isListed || base != null && at == base.lastEntry())) {
                     throw new SnapshotDamaged(e.getMessage());
                 }
                 boolean isInFront = base != null && at > 0 && at < base.firstEntry();
                 boolean isOpenRecord = at == 0 && e.kind != Refused.Kind.FOREIGN;
-                if (e.kind == Refused.Kind.TOO_NEW || !isInFront && !skippable.contains(new Position(ledger.id(), at)) && !isOpenRecord) {
+                if (e.isFinal() || !isInFront && !skippable.contains(new Position(ledger.id(), at)) && !isOpenRecord) {
                     throw e;
                 }
             }

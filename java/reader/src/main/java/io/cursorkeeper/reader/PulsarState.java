@@ -24,8 +24,9 @@ final class PulsarState {
 
     private final Map<String, Long> once = new HashMap<>();
     private final List<long[]> crossing = new ArrayList<>();
-    private final Map<Long, List<long[]>> ranges = new TreeMap<>();
-    private final Map<Long, List<long[]>> arrays = new TreeMap<>();
+    private final Map<Long, Runs.Growing> ranges = new TreeMap<>();
+    private final Map<Long, Runs.Growing> arrays = new TreeMap<>();
+    private final Room room = new Room();
     private final TreeMap<Position, Runs> batches = new TreeMap<>();
     private final TreeMap<String, Object> properties = Properties.sorted();
     private boolean hasRanges;
@@ -35,7 +36,7 @@ final class PulsarState {
 
     static Body read(byte[] message, boolean isZnode, long epoch) {
         PulsarState state = new PulsarState();
-        for (Wire.Field field : Wire.fields(message)) {
+        for (Wire.Field field : Wire.fields(message, state.room)) {
             if (!isZnode) {
                 state.take(field.number() == 7 && field.content() == null ? 0 : field.number(), field);
             } else if (field.number() == 1) {
@@ -79,7 +80,7 @@ final class PulsarState {
         }
         (hasRanges ? ranges : arrays).forEach((ledger, runs) -> {
             if (!runs.isEmpty()) {
-                ack(body, ledger, Runs.of(runs));
+                ack(body, ledger, runs.done());
             }
         });
         batches.forEach((entry, missing) -> {
@@ -121,7 +122,7 @@ final class PulsarState {
     /** A message of which only fields 1 and 2 are known. */
     private Wire.Field[] pair(Wire.Field message) {
         Wire.Field[] found = new Wire.Field[2];
-        for (Wire.Field field : Wire.fields(message.message())) {
+        for (Wire.Field field : Wire.fields(message.message(), room)) {
             if (field.number() > 2) {
                 newer = "field " + field.number() + " inside of a state";
             } else if (found[field.number() - 1] != null) {
@@ -146,9 +147,10 @@ final class PulsarState {
             throw Refused.damage("a range whose ends are out of order");
         }
         if (range[0] != range[2]) {
+            room.take(Room.RUN);
             crossing.add(range);
         } else if (range[1] < range[3]) {
-            ranges.computeIfAbsent(range[0], any -> new ArrayList<>()).add(new long[] {range[1] + 1, range[3]});
+            ranges.computeIfAbsent(range[0], any -> new Runs.Growing(room)).add(range[1] + 1, range[3]);
         }
     }
 
@@ -166,9 +168,9 @@ final class PulsarState {
     private void takeLongArray(Wire.Field field) {
         Long key = null;
         List<Long> words = new ArrayList<>();
-        for (Wire.Field inner : Wire.fields(field.message())) {
+        for (Wire.Field inner : Wire.fields(field.message(), room)) {
             if (inner.number() == 2) {
-                words.addAll(inner.numbers());
+                words.addAll(inner.numbers(room));
             } else if (inner.number() == 1 && key == null) {
                 key = inner.signed();
             } else if (inner.number() == 1) {
@@ -180,15 +182,15 @@ final class PulsarState {
         if (key == null || key < 0) {
             throw Refused.damage("a long array without its ledger");
         }
-        Roaring.addBits(bits(words), 0, arrays.computeIfAbsent(key, any -> new ArrayList<>()));
+        Roaring.addBits(bits(words), 0, arrays.computeIfAbsent(key, any -> new Runs.Growing(room)));
     }
 
     private void takeBatch(Wire.Field field) {
         Wire.Field[] place = null;
         List<Long> words = new ArrayList<>();
-        for (Wire.Field inner : Wire.fields(field.message())) {
+        for (Wire.Field inner : Wire.fields(field.message(), room)) {
             if (inner.number() == 2) {
-                words.addAll(inner.numbers());
+                words.addAll(inner.numbers(room));
             } else if (inner.number() == 1 && place == null) {
                 place = pair(inner);
             } else if (inner.number() == 1) {
@@ -201,9 +203,10 @@ final class PulsarState {
             throw Refused.damage("a batch without its position");
         }
         Position entry = position(place[0].signed(), place[1].signed(), 0);
-        List<long[]> missing = new ArrayList<>();
+        room.take(Room.BATCH);
+        Runs.Growing missing = new Runs.Growing(room);
         Roaring.addBits(bits(words), 0, missing);
-        Runs found = Runs.of(missing);
+        Runs found = missing.done();
         if (!found.isEmpty()) {
             if (found.last() >= BATCH_MAX) {
                 throw Refused.damage("a batch of more than " + BATCH_MAX);
@@ -227,7 +230,7 @@ final class PulsarState {
         byte[] metadata = in.bytes(bigEndian(in.bytes(4)));
         Map<Integer, Long> told = new HashMap<>();
         boolean isNewer = false;
-        for (Wire.Field field : Wire.fields(metadata)) {
+        for (Wire.Field field : Wire.fields(metadata, new Room())) {
             isNewer |= field.number() > 2;
             if (field.number() <= 2 && told.put(field.number(), field.signed()) != null) {
                 throw Refused.damage("a compression header that says something twice");
@@ -269,12 +272,13 @@ final class PulsarState {
             }
 
             /** The field's numbers: a single one, or a packed list. */
-            List<Long> numbers() {
+            List<Long> numbers(Room room) {
                 if (content == null) {
                     return List.of(signed());
                 }
                 List<Long> found = new ArrayList<>();
                 for (Input in = new Input(content); in.left() > 0;) {
+                    room.take(Room.WORD);
                     found.add(varint(in));
                 }
                 return found;
@@ -283,9 +287,10 @@ final class PulsarState {
 
         private Wire() {}
 
-        static List<Field> fields(byte[] message) {
+        static List<Field> fields(byte[] message, Room room) {
             List<Field> found = new ArrayList<>();
             for (Input in = new Input(message); in.left() > 0;) {
+                room.take(Room.FIELD);
                 long tag = varint(in);
                 long number = tag >>> 3;
                 if (number == 0 || number >= 1 << 29) {
@@ -382,18 +387,22 @@ final class PulsarState {
         if (parts[0] < 1 || first < 0 || parts[1] < 0 || parts[1] > Integer.MAX_VALUE || parts[0] != 1 + parts[1] / size) {
             throw Refused.damage("entry " + at + ": a footer of " + parts[0] + " parts and " + parts[1] + " bytes");
         }
-        byte[] buffer = new byte[(int) parts[1]];
+        long stored = 0;
+        for (long slice = first; slice < at; slice++) {
+            stored += ledger.entry(slice).length;
+        }
+        if (stored != parts[1]) {
+            throw Refused.damage("entry " + at + ": " + stored + " bytes where the footer says " + parts[1]);
+        }
+        byte[] buffer = new byte[(int) stored];
         int filled = 0;
         for (long slice = first; slice < at; slice++) {
             byte[] part = ledger.entry(slice);
-            if (filled + part.length > buffer.length || slice < at - 1 && part.length != size) {
+            if (slice < at - 1 && part.length != size) {
                 throw Refused.damage("entry " + slice + " is not the slice that its footer counts");
             }
             System.arraycopy(part, 0, buffer, filled, part.length);
             filled += part.length;
-        }
-        if (filled != buffer.length) {
-            throw Refused.damage("entry " + at + ": " + filled + " bytes where the footer says " + buffer.length);
         }
         return buffer;
     }

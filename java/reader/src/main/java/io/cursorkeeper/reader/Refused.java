@@ -5,7 +5,7 @@ final class Refused extends RuntimeException {
     private static final long serialVersionUID = 1L;
 
     /** What a reader reports; {@code FOREIGN} is damage, too, but not such as may be skipped at entry 0. */
-    enum Kind { DAMAGED, FOREIGN, TOO_NEW, MISSING, REPLACED }
+    enum Kind { DAMAGED, FOREIGN, TOO_NEW, TOO_LARGE, MISSING, REPLACED }
 
     final Kind kind;
 
@@ -26,11 +26,20 @@ final class Refused extends RuntimeException {
         return new Refused(Kind.TOO_NEW, why);
     }
 
+    static Refused tooLarge(String why) {
+        return new Refused(Kind.TOO_LARGE, why);
+    }
+
     static Refused replaced(String why) {
         return new Refused(Kind.REPLACED, why);
     }
 
     static Refused missing(String why) {
         return new Refused(Kind.MISSING, why);
+    }
+
+    /** Never skipped, and never a reason to fall back. */
+    boolean isFinal() {
+        return kind == Kind.TOO_NEW || kind == Kind.TOO_LARGE;
     }
 }

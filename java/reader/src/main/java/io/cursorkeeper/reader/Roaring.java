@@ -1,8 +1,6 @@
 package io.cursorkeeper.reader;
 
-import java.util.ArrayList;
 import java.util.BitSet;
-import java.util.List;
 
 /** A portable Roaring bitmap of 32-bit values, by its format specification. */
 final class Roaring {
@@ -12,7 +10,7 @@ final class Roaring {
 
     private Roaring() {}
 
-    static Runs read(byte[] raw) {
+    static Runs read(byte[] raw, Room room) {
         Input in = new Input(raw);
         long cookie = in.u32();
         boolean hasRuns = (cookie & 0xffff) == WITH_RUNS;
@@ -36,7 +34,7 @@ final class Roaring {
         if (!hasRuns || size >= 4) {
             in.bytes(4 * size); // offsets: the containers stand in their order
         }
-        List<long[]> found = new ArrayList<>();
+        Runs.Growing found = new Runs.Growing(room);
         for (int i = 0; i < size; i++) {
             long base = (long) keys[i] << 16;
             long count = isRun.get(i) ? runs(in, base, found)
@@ -46,10 +44,10 @@ final class Roaring {
             }
         }
         in.end("a Roaring bitmap");
-        return Runs.of(found);
+        return found.done();
     }
 
-    private static long runs(Input in, long base, List<long[]> found) {
+    private static long runs(Input in, long base, Runs.Growing found) {
         long count = 0;
         int from = 0;
         for (int left = in.u16(); left > 0; left--) {
@@ -58,36 +56,36 @@ final class Roaring {
             if (first < from || last > 0xffff) {
                 throw Refused.damage("Roaring runs that do not ascend");
             }
-            found.add(new long[] {base + first, base + last});
+            found.add(base + first, base + last);
             count += last - first + 1;
             from = last + 1;
         }
         return count;
     }
 
-    private static long array(Input in, long base, int count, List<long[]> found) {
+    private static long array(Input in, long base, int count, Runs.Growing found) {
         int before = -1;
         for (int i = 0; i < count; i++) {
             int value = in.u16();
             if (value <= before) {
                 throw Refused.damage("Roaring values that do not ascend");
             }
-            found.add(new long[] {base + value, base + value});
+            found.add(base + value, base + value);
             before = value;
         }
         return count;
     }
 
-    private static long bits(Input in, long base, List<long[]> found) {
+    private static long bits(Input in, long base, Runs.Growing found) {
         BitSet bits = BitSet.valueOf(in.bytes(8192));
         addBits(bits, base, found);
         return bits.cardinality();
     }
 
-    static void addBits(BitSet bits, long base, List<long[]> found) {
+    static void addBits(BitSet bits, long base, Runs.Growing found) {
         for (int first = bits.nextSetBit(0), end; first >= 0; first = bits.nextSetBit(end)) {
             end = bits.nextClearBit(first);
-            found.add(new long[] {base + first, base + end - 1});
+            found.add(base + first, base + end - 1);
         }
     }
 }

@@ -10,6 +10,34 @@ final class Runs {
     static final Runs NONE = new Runs(List.of());
     private final List<long[]> runs;
 
+    /** Runs that are being found, mostly ascending: they are counted before they are kept. */
+    static final class Growing {
+        private final List<long[]> found = new ArrayList<>();
+        private final Room room;
+
+        Growing(Room room) {
+            this.room = room;
+        }
+
+        void add(long first, long last) {
+            long[] before = found.isEmpty() ? null : found.get(found.size() - 1);
+            if (before != null && first >= before[0] && first <= before[1] + 1) {
+                before[1] = Math.max(before[1], last);
+            } else {
+                room.take(Room.RUN);
+                found.add(new long[] {first, last});
+            }
+        }
+
+        boolean isEmpty() {
+            return found.isEmpty();
+        }
+
+        Runs done() {
+            return of(found);
+        }
+    }
+
     private Runs(List<long[]> runs) {
         this.runs = runs;
     }
@@ -98,6 +126,22 @@ final class Runs {
     /** The last p such that 0..p are all here; -1 if 0 is not. */
     long prefix() {
         return isEmpty() || first() > 0 ? -1 : runs.get(0)[1];
+    }
+
+    int size() {
+        return runs.size();
+    }
+
+    /** Runs of its own, which may be changed. */
+    List<long[]> copies() {
+        List<long[]> found = new ArrayList<>(runs.size());
+        runs.forEach(run -> found.add(run.clone()));
+        return found;
+    }
+
+    /** How many multiples of 65,536 begin containers that are wholly here. */
+    long wholeContainers() {
+        return runs.stream().mapToLong(run -> Math.max(0, (run[1] + 1 >> 16) - (run[0] + 0xffff >> 16))).sum();
     }
 
     List<List<Long>> told() {

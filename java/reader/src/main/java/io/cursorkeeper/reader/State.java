@@ -15,11 +15,59 @@ final class State {
     private Properties markDeleteProperties;
     private Properties cursorProperties;
     private final TreeMap<Long, Body.LayoutItem> layout = new TreeMap<>();
-    private final Map<Long, List<long[]>> acks = new TreeMap<>();
+    private final TreeMap<Long, List<long[]>> acks = new TreeMap<>();
     private final TreeMap<Position, Body.Batch> batches = new TreeMap<>();
-    private final Map<Long, Long> highWaters = new TreeMap<>();
+    private final TreeMap<Long, Long> highWaters = new TreeMap<>();
+    private long runs;
+    /** Multiples of 65,536 below the high waters. */
+    private long containers;
 
+    /** Joins, and refuses what takes too much memory. */
     void join(Body body) {
+        joinAll(body);
+        if (bytes() > 2 * Room.BYTES_MAX || layout.size() > Room.LAYOUT_ITEMS_MAX) {
+            compact();
+        }
+    }
+
+    private long bytes() {
+        return runs * Room.RUN + containers * Room.CONTAINER + (long) highWaters.size() * Room.LEDGER
+                + (long) batches.size() * Room.BATCH + (long) layout.size() * Room.LAYOUT_ITEM;
+    }
+
+    /** Forgets what is behind mark-delete or in trimmed ledgers, and makes one of runs that touch. */
+    private void compact() {
+        long from = markDelete.ledger();
+        List.of(acks, highWaters, layout).forEach(told -> told.headMap(from).clear());
+        batches.headMap(markDelete, true).clear();
+        forgetTrimmed();
+        runs = containers = 0;
+        acks.replaceAll((ledger, told) -> Runs.of(told).copies());
+        highWaters.forEach((ledger, water) -> {
+            Runs acked = Runs.of(acks.getOrDefault(ledger, List.of()));
+            runs += acked.size();
+            Runs all = ledger == from ? acked.or(Runs.one(0, markDelete.entry())) : acked;
+            containers += Math.max(0, containersBelow(water) - all.wholeContainers());
+        });
+        Room.check(bytes());
+        if (layout.size() > Room.LAYOUT_ITEMS_MAX) {
+            throw Refused.tooLarge("a layout of " + layout.size() + " ledgers: " + Room.LAYOUT_ITEMS_MAX + " are allowed");
+        }
+    }
+
+    private static long containersBelow(long highWater) {
+        return highWater + 0xffff >> 16;
+    }
+
+    private void forgetTrimmed() {
+        layout.values().stream().filter(item -> item.state() == TRIMMED).forEach(item -> {
+            acks.remove(item.ledger());
+            highWaters.remove(item.ledger());
+            batches.subMap(new Position(item.ledger(), -1), true, new Position(item.ledger(), Long.MAX_VALUE), true).clear();
+        });
+    }
+
+    private void joinAll(Body body) {
         if (body.markDelete != null && body.markDelete.compareTo(markDelete) > 0) {
             markDelete = body.markDelete;
         }
@@ -49,28 +97,28 @@ final class State {
     }
 
     private void ack(long ledger, Runs entries) {
-        List<List<Long>> runs = entries.told();
-        runs.forEach(run -> acks.computeIfAbsent(ledger, any -> new ArrayList<>()).add(new long[] {run.get(0), run.get(1)}));
-        if (!runs.isEmpty()) {
+        if (!entries.isEmpty()) {
+            acks.computeIfAbsent(ledger, any -> new ArrayList<>()).addAll(entries.copies());
+            runs += entries.size();
             reach(ledger, entries.last());
         }
     }
 
     private void reach(long ledger, long entry) {
-        highWaters.merge(ledger, entry + 1, Math::max);
+        long before = highWaters.getOrDefault(ledger, 0L);
+        if (entry + 1 > before) {
+            containers += containersBelow(entry + 1) - containersBelow(before);
+            highWaters.put(ledger, entry + 1);
+        }
     }
 
     /** Settles the state and returns it as JSON. */
     Map<String, Object> settled() {
         batches.values().stream().filter(batch -> batch.missing().isEmpty())
                 .forEach(batch -> ack(batch.entry().ledger(), Runs.one(batch.entry().entry(), batch.entry().entry())));
+        compact();
         TreeMap<Long, Runs> acked = new TreeMap<>();
-        acks.forEach((ledger, runs) -> acked.put(ledger, Runs.of(runs)));
-        layout.values().stream().filter(item -> item.state() == TRIMMED).forEach(item -> {
-            acked.remove(item.ledger());
-            highWaters.remove(item.ledger());
-            batches.subMap(new Position(item.ledger(), -1), true, new Position(item.ledger(), Long.MAX_VALUE), true).clear();
-        });
+        acks.forEach((ledger, told) -> acked.put(ledger, Runs.of(told)));
         if (markDelete.entry() >= 0) {
             acked.merge(markDelete.ledger(), Runs.one(0, markDelete.entry()), Runs::or);
             reach(markDelete.ledger(), markDelete.entry());
