@@ -210,9 +210,11 @@ async def test_ten_thousand_messages_of_one_stream_take_turns_with_another_strea
     busy, other = Stream(keeper), Stream(keeper)
 
     async def opens() -> AsyncIterator[pb.SourceMessage]:
-        asked = [pb.OpenCursor(handle=number, topic=TOPIC, subscription=f"s-{number}", create=True, takeover=True) for number in range(500)]
+        asked = [
+            pb.OpenCursor(handle=number, topic=TOPIC, subscription=f"s-{number}", create=True, takeover=True) for number in range(2_000)
+        ]
         messages = [pb.SourceMessage(open_cursor=each) for each in asked]
-        for first in range(0, 500, group_messages):
+        for first in range(0, 2_000, group_messages):
             several = messages[first : first + group_messages]
             yield several[0] if group_messages == 1 else pb.SourceMessage(group=pb.SourceGroup(messages=several))
 
@@ -223,9 +225,9 @@ async def test_ten_thousand_messages_of_one_stream_take_turns_with_another_strea
     await read_all(other.session, one())
     assert len(keeper.cursors) < 50, "the other one's cursor is among the first"
     await other.until("credit")
-    assert len(keeper.cursors) < 500, "and it is open before all of the first stream's messages were taken"
+    assert len(keeper.cursors) < 2_000, "and it is open before all of the first stream's messages were taken"
     await reading
-    assert len(keeper.cursors) == 501
+    assert len(keeper.cursors) == 2_001
     keeper.abandon()
     await keeper.wait_tasks(10)
 
