@@ -21,7 +21,7 @@ from cursorkeeper_pipeline.jobs import archive
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
 from cursorkeeper_pipeline.jobs.day_tables import DayTables
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import OptionError, Options
 
 from pipeline.tests.real_cursors import fleet, options_of

@@ -28,7 +28,7 @@ from cursorkeeper_pipeline.job_file import convert
 from cursorkeeper_pipeline.jobs import audit
 from cursorkeeper_pipeline.jobs.audit import Arguments, seconds
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import OptionError
 from pyspark.sql.pandas.types import from_arrow_schema
 

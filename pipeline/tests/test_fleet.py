@@ -22,7 +22,8 @@ from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServ
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
 from cursorkeeper_pipeline.source import ledgers, shards
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.fleet import BUCKETS, bucket_of, chooses, cursor_key, spread
+from cursorkeeper_pipeline.source.fleet import BUCKETS, chooses, spread
+from cursorkeeper_pipeline.source.keys import bucket_of, cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import _refs, plan_spans
 from cursorkeeper_pipeline.source.reader import wanted

@@ -28,7 +28,7 @@ from cursorkeeper_clients.zookeeper.values import Stat
 from cursorkeeper_pipeline.decode import footer_rows
 from cursorkeeper_pipeline.decode.footer_rows import Read
 from cursorkeeper_pipeline.schemas import CURSORS, SEGMENTS
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -14,8 +14,8 @@ from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.fleet import cursor_key
 from cursorkeeper_pipeline.source.history import Deltas, History
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader
 

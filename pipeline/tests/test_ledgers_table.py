@@ -11,7 +11,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.ledgers import Ledgers
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.tables import table_of

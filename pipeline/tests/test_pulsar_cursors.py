@@ -30,7 +30,7 @@ from cursorkeeper_clients.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source import pulsar
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import SPAN_TOPICS, PulsarCursors, Span, SpansPart, backlog, packed, spans_of
 from pyroaring import BitMap

@@ -18,7 +18,7 @@ from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_ser
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.fleet import Fleet
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import TABLES, OptionError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812

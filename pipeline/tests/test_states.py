@@ -26,13 +26,14 @@ from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_pipeline.decode.columns import Batches
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
-from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart, cursor_key
+from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
 from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Budget, StateReader
-from cursorkeeper_pipeline.source.table import Part
 from cursorkeeper_pipeline.source.units import Sized, Unit, UnitsPart, cut_units
 
 from daemon.tests.cli.conftest import EAGER, NO_INLINE, CliWorld

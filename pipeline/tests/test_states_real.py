@@ -23,7 +23,7 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.source import states
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 
 from daemon.tests.support.world import SilentTelemetry, Source, partial, ranges
 from pipeline.tests.real_cursors import EAGER, LEDGERS, Fleet, fleet, options_of, until

@@ -11,8 +11,9 @@ from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.history import Deltas
 from cursorkeeper_pipeline.source.ledgers import Ledgers
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.pulsar import PulsarCursors, Span, SpansPart
-from cursorkeeper_pipeline.source.table import Part, Table
+from cursorkeeper_pipeline.source.table import Table
 
 PARTS = [
     (Deltas(), BucketsPart(("000",))), (Checks(), BucketsPart(("000",))), (Ledgers(), Part()), (PulsarCursors(), SpansPart((Span("/x"),))),

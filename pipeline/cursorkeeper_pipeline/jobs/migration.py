@@ -25,7 +25,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selecti
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.sinks.record import Record, RunRecord, State, as_json, checked_id, folder_of, id_of
 from cursorkeeper_pipeline.sinks.tasks import LEFT, Places, Task, Work
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES, PLAN, counts, spread, tasks_for, troubles
 

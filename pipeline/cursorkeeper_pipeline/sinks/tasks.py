@@ -24,7 +24,7 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 
 One = Callable[[PulsarCursorRef], Awaitable[Outcome]]

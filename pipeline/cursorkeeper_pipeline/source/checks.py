@@ -36,15 +36,15 @@ from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.pacing import paced
+from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Found, Reader
 from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, side_by_side, telling
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
-from cursorkeeper_pipeline.source.table import Part
 from cursorkeeper_pipeline.source.units import Unit, found_in
 
 CURSORS_PER_TASK = 128

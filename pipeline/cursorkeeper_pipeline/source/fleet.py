@@ -1,6 +1,6 @@
 """Which of our cursors a job reads, spread over tasks by ZooKeeper's buckets.
 
-Owns: `cursor_key`, the selection of names, the parts of tables that read footers. Does not own how footers or names are read (`shards`)
+Owns: the selection of names, the parts of tables that read footers. Does not own how footers or names are read (`shards`)
 nor what is read of a cursor.
 Invariants: a part names buckets and no cursor, so that what comes or goes after the plan is seen as the task finds it: Spark keeps the
 plan of a table for as long as its DataFrame or view lives. Every bucket there can be is in exactly one part, empty ones too.
@@ -17,8 +17,8 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.cluster import Selection
 
+from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.planning import grouped
-from cursorkeeper_pipeline.source.table import Part
 
 BUCKETS: Final = tuple(f"{number:03x}" for number in range(4096))
 """All there can be: the first three hex digits of the hash of a cursor's name."""
@@ -29,16 +29,6 @@ class BucketsPart(Part):
     """The chosen cursors of these buckets."""
 
     buckets: tuple[str, ...]
-
-
-def cursor_key(name: CursorName) -> int:
-    """The hash that every record of the cursor carries (the first 8 bytes of SHA-256 of its canonical name), as a signed number."""
-    return int.from_bytes(name.record_hash.to_bytes(8, "little"), "little", signed=True)
-
-
-def bucket_of(key: int) -> str:
-    """Where the cursor of a `cursor_key` is: both are of the same hash."""
-    return key.to_bytes(8, "little", signed=True).hex()[:3]
 
 
 def chooses(selection: Selection, name: CursorName) -> bool:

@@ -19,10 +19,10 @@ from cursorkeeper_pipeline.decode.footer_rows import Read, Row
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
 from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.options import Mode, Options
+from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.shards import Batch, read_batches
 from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.systems import Systems
-from cursorkeeper_pipeline.source.table import Part
 
 FOOTERS_PER_TASK: Final = 25_000
 """About a second of one core; an empty task costs some 50 ms."""

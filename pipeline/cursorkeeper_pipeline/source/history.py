@@ -39,13 +39,14 @@ from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where
 from cursorkeeper_pipeline.source.away import AwayCount, is_away
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.fleet import BucketsPart, cursor_key
+from cursorkeeper_pipeline.source.fleet import BucketsPart
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.pacing import paced
+from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in, is_tombstone
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
 from cursorkeeper_pipeline.source.systems import Systems
-from cursorkeeper_pipeline.source.table import Part
 
 CURSORS_PER_TASK = 256
 """An empty task costs some 50 ms; a cursor with a ledger or two costs several ms of reading."""

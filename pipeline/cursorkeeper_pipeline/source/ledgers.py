@@ -25,13 +25,14 @@ from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_clients.bookkeeper.port import LedgerInfo
 
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.fleet import chooses, cursor_key
+from cursorkeeper_pipeline.source.fleet import chooses
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Mode, Options
+from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.systems import Systems
-from cursorkeeper_pipeline.source.table import Part
 
 
 class Listed(NamedTuple):

@@ -39,12 +39,12 @@ from cursorkeeper_clients.zookeeper.port import ZooKeeper
 
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.away import AwayCount
-from cursorkeeper_pipeline.source.fleet import cursor_key
+from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import TASKS_MAX, Mode, Options
 from cursorkeeper_pipeline.source.pacing import paced
+from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
 from cursorkeeper_pipeline.source.systems import Systems
-from cursorkeeper_pipeline.source.table import Part
 
 SPAN_TOPICS = 64
 """A namespace with more topics is cut."""

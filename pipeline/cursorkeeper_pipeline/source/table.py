@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from cursorkeeper_pipeline.source.options import Options
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one task reads; pickled and sent to it. Each table has its own kind."""
+from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.part import Part
 
 
 class Table(Protocol):

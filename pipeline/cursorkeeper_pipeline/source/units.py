@@ -23,13 +23,13 @@ from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pacing import paced
+from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.planning import bin_pack
 from cursorkeeper_pipeline.source.shards import Found, Reader, decoded, footers_in, footers_of
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Piece
 from cursorkeeper_pipeline.source.systems import Systems
-from cursorkeeper_pipeline.source.table import Part
 
 OPEN_BYTES: Final = 32 << 10
 """What a cursor costs beside its state, in bytes of state: its footer, and opening its ledgers."""
