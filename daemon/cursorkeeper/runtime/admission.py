@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 Age = tuple[float, int]
 """Since when somebody waits for it, in seconds, and for equal times the number of the cursor."""
-STUCK_FACTOR = 8
+STUCK_FACTOR = 12
 """So many times its places a lane has at work when nothing of it is answered."""
 
 UNUSED_MAX = 32
