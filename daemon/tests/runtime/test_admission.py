@@ -77,7 +77,7 @@ async def test_who_is_not_wanted_any_more_costs_no_place() -> None:
 async def test_work_that_is_stuck_keeps_its_place_from_nobody() -> None:
     """Two recoveries are never answered: the third one waits for a lease, not for ever; and there is an end to that, too."""
     lane, begun = Lane(2, lease_s=1.0), list[int]()
-    for age in range(20):
+    for age in range(40):
         lane.enter((age, 0), lambda place: not begun.append(place))
     await asyncio.sleep(0.9)
     assert len(begun) == 2
