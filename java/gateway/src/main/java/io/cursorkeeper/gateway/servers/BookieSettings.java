@@ -59,6 +59,8 @@ public record BookieSettings(
   private static final int INDEX_ROOM_BYTES = MIB;
   private static final int WRITE_BUFFER_BYTES = 64 << 10;
   private static final int INDEX_PAGES = 512;
+  /** Each ledger has an index file; BookKeeper would keep 20,000 open, three bookies of one process beyond any usual limit. */
+  private static final int OPEN_INDEX_FILES = 1_000;
   private static final int JOURNAL_STEP_MIB = 4;
 
   /** The settings of a command line; throws IllegalArgumentException with a message for people. */
@@ -150,6 +152,7 @@ public record BookieSettings(
     config.setJournalFlushWhenQueueEmpty(true);
     config.setWriteBufferBytes(WRITE_BUFFER_BYTES);
     config.setPageLimit(INDEX_PAGES);
+    config.setOpenFileLimit(OPEN_INDEX_FILES);
     config.setServerNumIOThreads(1);
     config.setNumAddWorkerThreads(1);
     config.setNumReadWorkerThreads(1);
