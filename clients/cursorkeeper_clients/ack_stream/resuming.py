@@ -7,11 +7,11 @@ Invariant: between two attempts there is a pause that grows to a bound; a refusa
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from cursorkeeper_clients import tasks
 from cursorkeeper_clients.ack_stream.errors import AckStreamError, HandleClosed, KeeperTimeout, SessionLost
 from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
 from cursorkeeper_clients.ack_stream.session import SourceSession
@@ -81,9 +81,7 @@ class ResumingSource:
             cursor.fail(HandleClosed("the source was closed"))
             await cursor.detach()
         if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await tasks.end(self._task)
 
     async def __aenter__(self) -> ResumingSource:
         await self.start()

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from cursorkeeper_clients import tasks
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.errors import AckStreamError, SessionLost, stream_ended
 from cursorkeeper_clients.ack_stream.session import SourceSession
@@ -49,9 +50,7 @@ class SourceConnection:
     async def close(self) -> None:
         """End the stream. Cursors stay open at the daemon for a while: close their handles first to give them back."""
         if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await tasks.end(self._task)
 
     async def __aenter__(self) -> SourceSession:
         return await self.connect()

@@ -9,10 +9,10 @@ fills; when the stream ends, for whatever reason, everything unanswered fails at
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Awaitable, Callable
 
+from cursorkeeper_clients import tasks
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
 from cursorkeeper_clients.bookkeeper.append_queue import AppendQueue
 from cursorkeeper_clients.bookkeeper.errors import GatewayError, Operation, connection_lost, from_status
@@ -58,9 +58,7 @@ class AppendStream:
         if self._expiry:
             self._expiry.cancel()
         if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await tasks.end(self._task)
         self._fail_all(lambda ledger: from_status(Operation.APPEND, "CANCELLED", ledger=ledger, message="the client was closed"))
 
     async def _run(self) -> None:
