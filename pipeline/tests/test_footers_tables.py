@@ -64,7 +64,8 @@ def test_a_fleet_over_parts_is_the_fleet(stack: Standalone, root: str) -> None:
 def test_a_chroot_is_the_root_of_everything(stack: Standalone, root: str) -> None:
     write(stack, f"/a/chroot{root}", [footer_of(name_of(at), at) for at in range(50)])
     assert rows(Cursors(), options(zookeeper=f"{stack.zookeeper}/a/chroot", root=root)).num_rows == 50
-    assert rows(Cursors(), options(zookeeper=stack.zookeeper, root=root)).num_rows == 0
+    with pytest.raises(CommandError, match=rf"{root} .* does not exist"):
+        rows(Cursors(), options(zookeeper=stack.zookeeper, root=root))
 
 
 @pytest.mark.jvm

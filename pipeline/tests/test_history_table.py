@@ -52,7 +52,8 @@ def test_what_was_acked_is_told(stack: Standalone, root: str) -> None:
             return {name: await made.closed(name, rounds=1 + at % 4) for at, name in enumerate(NAMES)}
 
     footers = asyncio.run(make())
-    assert rows(options_of(stack, "/nobody/cursors", "deltas")) == []
+    with pytest.raises(CommandError, match=r"/nobody/cursors .* does not exist"):
+        rows(options_of(stack, "/nobody/cursors", "deltas"))
     found = rows(options_of(stack, root, "deltas", tasks="3"))
     for at, name in enumerate(NAMES):
         assert acked(found, name) == of_rounds(1 + at % 4)
@@ -82,8 +83,9 @@ def test_spark_reads_the_same(spark: SparkSession, stack: Standalone, root: str)
     frame = spark.read.format("cursorkeeper").options(**options.as_text()).load()
     read = frame.where("kind = 'ack'").selectExpr("count(*)", "count(distinct cursor_key)", "sum(last_entry - first_entry + 1)", "max(at)")
     assert frame.rdd.getNumPartitions() == 2 and read.first()[:] == (200, 5, 200, None)
-    empty = spark.read.format("cursorkeeper").options(**options_of(stack, "/nobody/cursors", "deltas").as_text()).load()
-    assert empty.count() == 0
+    elsewhere = spark.read.format("cursorkeeper").options(**options_of(stack, "/nobody/cursors", "deltas").as_text()).load()
+    with pytest.raises(Exception, match=r"/nobody/cursors .* does not exist"):
+        elsewhere.count()
 
 
 def test_damage_is_a_row_or_the_end(stack: Standalone, root: str) -> None:
