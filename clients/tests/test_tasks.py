@@ -6,28 +6,39 @@ import asyncio
 
 import pytest
 from cursorkeeper_clients import tasks
-from cursorkeeper_clients.ack_stream.errors import SessionLost
+from cursorkeeper_clients.ack_stream.errors import SessionLost, SessionRefused
 from cursorkeeper_clients.ack_stream.resuming import ResumingSource
 from cursorkeeper_clients.ack_stream.session import SourceSession
 from cursorkeeper_clients.ack_stream.settings import SourceSettings
 
+LIMIT_S = 30
 
-async def slow_to_end() -> None:
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await asyncio.sleep(0.05)
+
+class SlowToEnd:
+    """A task that was cancelled goes on until `may_end`."""
+
+    def __init__(self) -> None:
+        self.cancelled, self.may_end = asyncio.Event(), asyncio.Event()
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+            await self.may_end.wait()
 
 
 async def test_who_ends_a_task_and_is_cancelled_meanwhile_is_cancelled() -> None:
-    task = asyncio.create_task(slow_to_end())
+    slow = SlowToEnd()
     await asyncio.sleep(0)
-    ending = asyncio.create_task(tasks.end(task))
-    await asyncio.sleep(0.01)
+    ending = asyncio.create_task(tasks.end(slow.task))
+    await asyncio.wait_for(slow.cancelled.wait(), LIMIT_S)
     ending.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await ending
-    await asyncio.wait({task})
+    await asyncio.wait({ending}, timeout=LIMIT_S)
+    assert ending.cancelled()
+    slow.may_end.set()
+    await asyncio.wait({slow.task}, timeout=LIMIT_S)
 
 
 async def test_what_a_task_raised_is_told() -> None:
@@ -41,27 +52,31 @@ async def test_what_a_task_raised_is_told() -> None:
 
 
 class Breaking:
-    """A session that breaks at once, on a connection that takes its time to close."""
+    """The first session breaks at once, on a connection that takes its time to close; there must be no second one."""
 
     def __init__(self) -> None:
-        self.closing = asyncio.Event()
+        self.connection = SlowToEnd()
+        self.connects = 0
 
     async def connect(self) -> SourceSession:
-        self._task = asyncio.create_task(slow_to_end())
+        self.connects += 1
+        if self.connects > 1:
+            raise SessionRefused("it was closed")
+        await asyncio.sleep(0)  # the connection's task begins
         session = SourceSession(SourceSettings())
         session.end(SessionLost("the daemon was killed"))
         return session
 
     async def close(self) -> None:
-        self.closing.set()
-        await tasks.end(self._task)
+        await tasks.end(self.connection.task)
 
 
 async def test_a_source_is_closed_while_its_broken_connection_is() -> None:
-    """The source would connect again and again, and its close wait for ever."""
+    """A source that takes the end of its own task for the connection's connects again."""
     made = Breaking()
     source = ResumingSource(lambda: made, SourceSettings())
     await source.start()
-    await made.closing.wait()
-    async with asyncio.timeout(30):
-        await source.close()
+    await asyncio.wait_for(made.connection.cancelled.wait(), LIMIT_S)
+    closing = asyncio.create_task(source.close())
+    await asyncio.wait({closing}, timeout=LIMIT_S)
+    assert closing.done() and made.connects == 1
