@@ -15,12 +15,12 @@ from cursorkeeper_clients.gap import Gap
 class Outbox:
     """What leaves on a stream, in order. One task takes from it. `group_messages_max` is what the keeper's Hello says, 0 until then."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, gap: Gap | None = None) -> None:
         self._bytes_max, self._bytes = bytes_max, 0
         self._messages: deque[bytes] = deque()
         self._filled, self._room = asyncio.Event(), asyncio.Event()
         self._room.set()
-        self._gap = Gap()
+        self._gap = gap or Gap()
         self.group_messages_max = 0
 
     def put(self, message: bytes) -> None:

@@ -33,8 +33,10 @@ class AppendStream:
         connect: Callable[[], Awaitable[object]],
         open_call: Callable[[], AppendCall],
         rng: random.Random,
+        gap: Gap,
     ) -> None:
         self._settings, self._queue, self._connect, self._open_call, self._rng = settings, queue, connect, open_call, rng
+        self._gap = gap
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -100,11 +102,10 @@ class AppendStream:
             await asyncio.gather(sender, return_exceptions=True)
 
     async def _send(self, call: AppendCall) -> None:
-        gap = Gap(self._settings.append_gap_ms)
         while True:
             await self._wake.wait()
             if self._queue.has_sent:  # whoever appends one after the other has waited long enough
-                await gap.wait()
+                await self._gap.wait()
             self._wake.clear()
             while (batch := self._queue.take_batch()) is not None:
                 is_full = self._queue.has_unsent
@@ -113,7 +114,7 @@ class AppendStream:
                 except (RpcFailed, asyncio.InvalidStateError):
                     await asyncio.Event().wait()  # the stream has ended; why is the receiver's to say, who then cancels this
                 if not is_full:
-                    gap.sent()
+                    self._gap.sent()
                     break  # what came while it was written has set `_wake`
 
     def _answer(self, reply: pb.AppendReply) -> None:

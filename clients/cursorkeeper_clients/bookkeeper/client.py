@@ -39,6 +39,7 @@ from cursorkeeper_clients.bookkeeper.transport import (
     is_connected,
     open_channel,
 )
+from cursorkeeper_clients.gap import Gap
 
 _TRY_MIN_S = 0.05
 _STATES = frozenset(int(state) for state in LedgerState)
@@ -50,8 +51,9 @@ A = TypeVar("A")
 class GatewayClient:
     """Implements `LedgerStore`. `start` connects; the loop that started it is the one that uses it."""
 
-    def __init__(self, settings: GatewayClientSettings, rng: random.Random | None = None) -> None:
+    def __init__(self, settings: GatewayClientSettings, rng: random.Random | None = None, append_gap: Gap | None = None) -> None:
         self._settings, self._rng = settings, rng or random.Random()
+        self._append_gap = append_gap or Gap(settings.append_gap_ms)
         self._metadata = call_metadata(settings)
         self._channel: Any = None
         self._stub: Stub | None = None
@@ -81,7 +83,9 @@ class GatewayClient:
             text = f"an entry of {info.entry_bytes_max} bytes does not fit receive_bytes_max {self._settings.receive_bytes_max}: raise it"
             raise GatewayRefused("LIMITS", Outcome.NOT_DONE, message=text)
         stub = self._service
-        self._appends = AppendStream(self._settings, self._queue, self.describe, lambda: stub.Append(metadata=self._metadata), self._rng)
+        self._appends = AppendStream(
+            self._settings, self._queue, self.describe, lambda: stub.Append(metadata=self._metadata), self._rng, self._append_gap
+        )
 
     async def close(self) -> None:
         if self._closed:

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream import outbox
 from cursorkeeper_clients.ack_stream.errors import SessionRefused
 from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES, keeper_group, source_group
 from cursorkeeper_clients.ack_stream.outbox import Outbox
@@ -54,15 +53,14 @@ async def test_a_large_message_leaves_alone() -> None:
     assert [await waiting.take(), await waiting.take()] == [large, close(3)]
 
 
-async def test_what_comes_in_the_pause_after_a_message_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_comes_in_the_pause_after_a_message_goes_together() -> None:
     over = asyncio.Event()
 
     class Pause(Gap):
         async def wait(self) -> None:
             await over.wait()
 
-    monkeypatch.setattr(outbox, "Gap", Pause)
-    waiting = Outbox(1 << 20)
+    waiting = Outbox(1 << 20, Pause())
     waiting.group_messages_max = 100
     taking = asyncio.ensure_future(waiting.take())
     for handle in range(1, 4):

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
 from cursorkeeper_clients._proto import ledgers_pb2_grpc
-from cursorkeeper_clients.bookkeeper import GatewayError, GatewayRefused, GatewayRetry, GatewayRoll, LedgerSpec, Outcome, append_stream
+from cursorkeeper_clients.bookkeeper import GatewayError, GatewayRefused, GatewayRetry, GatewayRoll, LedgerSpec, Outcome
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.gap import Gap
@@ -84,8 +84,9 @@ async def gateway() -> AsyncIterator[ScriptedGateway]:
 async def connect(gateway: ScriptedGateway) -> AsyncIterator[Callable[..., Awaitable[GatewayClient]]]:
     made: list[GatewayClient] = []
 
-    async def start(**settings: Any) -> GatewayClient:
-        client = GatewayClient(GatewayClientSettings(address=gateway.address, stream_back_off_min_ms=5, **settings))  # type: ignore[attr-defined]
+    async def start(append_gap: Gap | None = None, **given: Any) -> GatewayClient:
+        settings = GatewayClientSettings(address=gateway.address, stream_back_off_min_ms=5, **given)  # type: ignore[attr-defined]
+        client = GatewayClient(settings, append_gap=append_gap)
         made.append(client)
         await client.start()
         return client
@@ -121,23 +122,17 @@ async def test_a_burst_is_gathered_and_cut(gateway: ScriptedGateway, connect: Co
 class Pause(Gap):
     """It is over when a test says so."""
 
-    over: asyncio.Event
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = asyncio.Event()
 
     async def wait(self) -> None:
         await self.over.wait()
 
 
-@pytest.fixture
-def pause(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    monkeypatch.setattr(append_stream, "Gap", Pause)
-    Pause.over = asyncio.Event()
-    return Pause.over
-
-
-async def test_what_comes_in_the_pause_after_a_message_goes_together(
-    gateway: ScriptedGateway, connect: Connect, pause: asyncio.Event
-) -> None:
-    client = await connect()
+async def test_what_comes_in_the_pause_after_a_message_goes_together(gateway: ScriptedGateway, connect: Connect) -> None:
+    pause = Pause()
+    client = await connect(pause)
     gateway.silent = True
     waiting = [client.append(1, 0, b"x")]
     async with asyncio.timeout(10):
@@ -147,17 +142,17 @@ async def test_what_comes_in_the_pause_after_a_message_goes_together(
     waiting.append(client.append(1, 1, b"x"))
     await client.describe()  # time enough for it to leave
     waiting.append(client.append(2, 0, b"x"))
-    pause.set()
+    pause.over.set()
     await asyncio.gather(*waiting)
     assert [len(request.appends) for request in gateway.requests] == [1, 2]
 
 
-async def test_who_appends_one_after_the_other_waits_for_no_pause(gateway: ScriptedGateway, connect: Connect, pause: asyncio.Event) -> None:
-    client = await connect()
+async def test_who_appends_one_after_the_other_waits_for_no_pause(gateway: ScriptedGateway, connect: Connect) -> None:
+    client = await connect(Pause())
     async with asyncio.timeout(10):
         for entry in range(3):
             await client.append(1, entry, b"x")
-    assert len(gateway.requests) == 3 and not pause.is_set()
+    assert len(gateway.requests) == 3
 
 
 async def test_an_append_that_is_never_answered_fails_in_time(gateway: ScriptedGateway, connect: Connect) -> None:

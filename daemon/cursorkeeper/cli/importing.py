@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cursorkeeper.cli import exchange
 from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.cursor_making import STALL_S, Imported, Part, make_cursor
+from cursorkeeper.cli.cursor_making import STALL_S, Imported, Part, Report, make_cursor
 from cursorkeeper.cli.exchange import AcksLine, AnyLine, EndLine, Header, LayoutLine, PartialLine
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, CommandError
@@ -62,7 +62,7 @@ async def run_import(
     ports: Ports,
     settings: Settings,
     plan: Plan,
-    bar: Bar,
+    bar: Report,
     *,
     replace: bool = False,
     stall_s: float = STALL_S,

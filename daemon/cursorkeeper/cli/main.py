@@ -39,16 +39,11 @@ LAZY: dict[str, tuple[str, str]] = {
 """Command -> (where its function, or its group of commands, is; its line in the list)."""
 
 
-class LazyGroup(TyperGroup):
-    """Knows the commands by name and line; loads one when it is called."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """As typer's, with the real command in place of its stub."""
-        name, stub, rest = super().resolve_command(ctx, args)
-        return name, stub if name is None else load(name), rest
+class ExplainingGroup(TyperGroup):
+    """What a command raises becomes a message with a remedy."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command; what it raises becomes a message with a remedy."""
+        """Runs the command."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -59,6 +54,15 @@ class LazyGroup(TyperGroup):
             problem = explain(error)
             problem.show()
             raise typer.Exit(problem.exit_code) from error
+
+
+class LazyGroup(ExplainingGroup):
+    """Knows the commands by name and line; loads one when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """As typer's, with the real command in place of its stub."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        return name, stub if name is None else load(name), rest
 
 
 class PlainCommand(TyperCommand):

@@ -144,7 +144,7 @@ def _setting_parameters() -> Iterator[inspect.Parameter]:
             yield _parameter(key, Annotated[kind | None, typer.Option(spelt, hidden=True, show_default=False)])
 
 
-def _run(**given: Any) -> None:
+def _run(serve: Callable[..., int], **given: Any) -> None:
     own = {name: given.pop(name) for name in ("config", "broker_conf", "parent_pid", "debug")}
     if own["parent_pid"] is not None and own["parent_pid"] < 0:
         raise CommandError(f"--parent-pid {own['parent_pid']} is no process id", "give the id of a running process", USAGE)
@@ -154,11 +154,11 @@ def _run(**given: Any) -> None:
         raise typer.Exit(code)
 
 
-def _command() -> Callable[..., None]:
+def command(serve: Callable[..., int] = serve) -> Callable[..., None]:
     """`_run` with the signature that typer reads."""
 
     def run(**given: Any) -> None:
-        _run(**given)
+        _run(serve, **given)
 
     parent = typer.Option("--parent-pid", help="Stop when this process is gone.", metavar="PID")
     parameters = [
@@ -184,4 +184,4 @@ def _command() -> Callable[..., None]:
     return run
 
 
-run = _command()
+run = command()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 import pytest
+import typer
+from cursorkeeper.cli import run
 from cursorkeeper.cli.connect import Ports, footer_store
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core import events as ev
@@ -79,6 +82,13 @@ class CliWorld(World):
         session = (await self.ports()).zookeeper
         node = await session.get(name.path())
         await session.set(name.path(), data, node.version)
+
+
+def given_to(serve: Callable[..., int]) -> typer.Typer:
+    """`cursorkeeper run`, which gives what it was told to `serve`."""
+    program = typer.Typer()
+    program.command("run")(run.command(serve))
+    return program
 
 
 @pytest.fixture

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace as with_other
 from pathlib import Path
 
 import pytest
-from cursorkeeper.cli import exchange, export, importing, restore
-from cursorkeeper.cli.cursor_making import Imported, Making
-from cursorkeeper.cli.importing import run_import, scan
+from cursorkeeper.cli import exchange, export, restore
+from cursorkeeper.cli.connect import Ports, footer_store
+from cursorkeeper.cli.cursor_making import Imported, Report
+from cursorkeeper.cli.importing import LINES_PER_BATCH, RANGES_PER_BATCH, FileSource, run_import, scan
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.footer import FooterState, Mark
+from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.settings import Settings
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
+from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper_clients.zookeeper.values import Node, WatchCallback
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -34,11 +39,18 @@ async def exported(world: CliWorld, name: CursorName, file: Path) -> bytes:
 
 
 async def imported(
-    world: CliWorld, file: Path, name: CursorName | None = OTHER, *, replace: bool = False, stall_s: float = 20.0
+    world: CliWorld,
+    file: Path,
+    name: CursorName | None = OTHER,
+    *,
+    replace: bool = False,
+    stall_s: float = 20.0,
+    ports: Ports | None = None,
+    report: Report | None = None,
 ) -> Imported:
     plan = scan(file, str(file), name, world.bar)
-    ports = await world.ports("writer")
-    return await run_import(ports, SETTINGS, plan, world.bar, replace=replace, stall_s=stall_s, rng=random.Random(3))
+    ports, report = ports or await world.ports("writer"), report or world.bar
+    return await run_import(ports, SETTINGS, plan, report, replace=replace, stall_s=stall_s, rng=random.Random(3))
 
 
 def listed(folder: Path) -> list[Path]:
@@ -123,16 +135,17 @@ def test_round_trip_of_any_state(
     asyncio.run(story())
 
 
-async def test_many_lines_go_in_bounded_batches(world: CliWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "LINES_PER_BATCH", 3)
-    monkeypatch.setattr(importing, "RANGES_PER_BATCH", 10)
+async def test_many_lines_go_in_bounded_batches(world: CliWorld, tmp_path: Path) -> None:
+    ledgers, each = LINES_PER_BATCH + 100, 15
     source = await world.source()
-    for ledger in range(10, 40):
-        source.ack(acks(ledger, *range(1, 40, 2)))
+    source.ack(*(acks(ledger, *range(1, 2 * each, 2)) for ledger in range(10, 10 + ledgers)))
     await source.durable()
     await world.close(source)
     first = await exported(world, NAME, tmp_path / "1")
-    assert (await imported(world, tmp_path / "1")).acked == 600
+    parts = FileSource(scan(tmp_path / "1", "1", OTHER, world.bar)).parts()
+    sizes = [sum(len(one.ranges) // 2 for one in part.ledgers) for part in parts if part.ledgers]
+    assert len(sizes) == 3 and sum(sizes) == ledgers * each and max(sizes) < RANGES_PER_BATCH + each
+    assert (await imported(world, tmp_path / "1")).acked == ledgers * each
     assert content(first) == content(await exported(world, OTHER, tmp_path / "2"))
 
 
@@ -174,35 +187,58 @@ async def test_a_tombstone_is_no_obstacle(world: CliWorld, tmp_path: Path) -> No
     assert (done.epoch, done.generation) == (3, 2)
 
 
-async def test_somebody_else_creates_it_first(world: CliWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class SlowAnswer(FakeZooKeeper):
+    """Between its first look at a node and the answer something happens."""
+
+    path = ""
+    meanwhile: Callable[[], Awaitable[object]]
+
+    async def get(self, path: str, *, watch: WatchCallback | None = None) -> Node:
+        try:
+            return await super().get(path, watch=watch)
+        finally:
+            if path == self.path:
+                self.path = ""
+                await self.meanwhile()
+
+
+async def test_somebody_else_creates_it_first(world: CliWorld, tmp_path: Path) -> None:
     await world.closed(l7=((1, 3),))
     await exported(world, NAME, tmp_path / "1")
-    look = Making._look
-
-    async def slow_look(self: Making) -> tuple[Mark, bool]:
-        seen = await look(self)
-        await world.closed(OTHER, l5=((1, 1),))
-        return seen
-
-    monkeypatch.setattr(Making, "_look", slow_look)
+    slow = SlowAnswer(world.zookeeper, ZooKeeperSettings(), world.zookeeper.faults)
+    slow.path, slow.meanwhile = OTHER.path(), lambda: world.closed(OTHER, l5=((1, 1),))
+    await slow.start()
+    ports = with_other(await world.ports("writer"), footers=footer_store(slow, SETTINGS))
     with pytest.raises(CommandError, match="not the one that was looked at: closed in epoch 1"):
-        await imported(world, tmp_path / "1")
+        await imported(world, tmp_path / "1", ports=ports)
     footer = await world.footer(OTHER)
     assert (footer.epoch, footer.state) == (1, FooterState.CLOSED), "not even claimed"
 
 
-async def test_taken_over_while_importing(world: CliWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Stalling:
+    """A report: as soon as the acks are sent, bookies answer no append."""
+
+    def __init__(self, world: CliWorld) -> None:
+        self._world, self.sending = world, asyncio.Event()
+
+    def say(self, what: str) -> None:
+        if what.startswith("importing"):
+            self._world.bookkeeper.stall_acks()
+            self.sending.set()
+
+    def advance(self, count: int = 1) -> None:
+        pass
+
+
+async def test_taken_over_while_importing(world: CliWorld, tmp_path: Path) -> None:
     await world.closed(l7=((1, 3),))
     await exported(world, NAME, tmp_path / "1")
-    send = Making._send_all
-
-    async def slow_send(self: Making) -> None:
-        await world.source(OTHER)
-        await send(self)
-
-    monkeypatch.setattr(Making, "_send_all", slow_send)
+    report = Stalling(world)
+    importing = asyncio.create_task(imported(world, tmp_path / "1", report=report))
+    await report.sending.wait()
+    await world.source(OTHER)
     with pytest.raises(CommandError, match="was taken over while it was imported"):
-        await imported(world, tmp_path / "1")
+        await importing
 
 
 async def test_bookkeeper_away_is_told_and_not_waited_for_for_ever(world: CliWorld, tmp_path: Path) -> None:

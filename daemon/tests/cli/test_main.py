@@ -6,21 +6,24 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from cursorkeeper.cli import connect, options, problems
 from cursorkeeper.cli import main as program
-from cursorkeeper.cli import problems
 from cursorkeeper.cli.problems import AWAY, BUG, NO, USAGE, CommandError, explain
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
 from cursorkeeper.pulsar_broker.settings import PulsarSettingsError
-from cursorkeeper.settings import SettingsError
+from cursorkeeper.settings import Settings, SettingsError, load
 from cursorkeeper.starting import StartError
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_clients.zookeeper import errors as zk
 from typer.testing import CliRunner, Result
+
+from daemon.tests.cli.conftest import given_to
 
 CURSOR = "persistent://t/ns/topic|sub"
 
@@ -83,44 +86,24 @@ def test_usage_errors(arguments: list[str], code: int, says: str) -> None:
     assert says in " ".join(result.output.split()) and "Traceback" not in result.output
 
 
-def test_a_dead_zookeeper_and_a_dead_gateway_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cursorkeeper.cli import connect
-
-    monkeypatch.setattr(connect, "START_TIMEOUT_S", 0.3)
+async def test_a_dead_zookeeper_and_a_dead_gateway_are_named() -> None:
     address = f"127.0.0.1:{free_port()}"
-    result = cursorkeeper("ls", "--zookeeper", address)
-    assert result.exit_code == AWAY
-    assert f"ZooKeeper at {address} does not answer" in result.output and "What to do: " in result.output
-    started = time.monotonic()
-    assert cursorkeeper("inspect", CURSOR, "--zookeeper", address).exit_code == AWAY
-    assert time.monotonic() - started < 30
-
-
-def test_run_says_in_one_line_why_it_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cursorkeeper import app
-    from cursorkeeper.settings import Settings
-
-    async def no(settings: Settings, *, parent_pid: int = 0) -> int:
-        raise app.StartError("the gateway at x does not answer", "start it")
-
-    monkeypatch.setattr(app, "run", no)
-    result = cursorkeeper("run")
-    assert result.exit_code == AWAY
-    assert result.stderr.splitlines() == ["cursorkeeper: the gateway at x does not answer", "What to do: start it"]
+    dead = Settings(zookeeper=address, gateway=address)
+    for opening, name in ((connect.zookeeper(dead, 0.3), "ZooKeeper"), (connect.gateway(dead, "reader", 0.3), "the ledger gateway")):
+        with pytest.raises(CommandError) as error:
+            await opening.__aenter__()
+        problem = error.value.problem
+        assert problem.exit_code == AWAY and problem.message.startswith(f"{name} at {address} does not answer") and problem.remedy
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_the_exit_code_of_run_is_the_daemons(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
-    from cursorkeeper import app
-    from cursorkeeper.settings import Settings
+def test_the_exit_code_of_run_is_the_daemons(left: int) -> None:
+    served: dict[str, Any] = {}
 
-    seen: list[tuple[Settings, int]] = []
-
-    async def run(settings: Settings, *, parent_pid: int = 0) -> int:
-        seen.append((settings, parent_pid))
+    def serve(**given: Any) -> int:
+        served.update(given)
         return left
 
-    monkeypatch.setattr(app, "run", run)
     arguments = [
         "--zookeeper",
         "h:1",
@@ -133,9 +116,9 @@ def test_the_exit_code_of_run_is_the_daemons(monkeypatch: pytest.MonkeyPatch, le
         "7.5",
         "--uvloop",
     ]
-    assert cursorkeeper("run", *arguments, "--parent-pid", "12").exit_code == left
-    settings, parent = seen[0]
-    assert (settings.zookeeper, settings.shrink_ensemble, settings.sources, settings.ledger_age_max_s, parent) == (
+    assert CliRunner().invoke(given_to(serve), [*arguments, "--parent-pid", "12"]).exit_code == left
+    settings = load(environment={}, flags=served["flags"])
+    assert (settings.zookeeper, settings.shrink_ensemble, settings.sources, settings.ledger_age_max_s, served["parent_pid"]) == (
         "h:1", False, ["a:1", "b:2"], 7.5, 12,
     )  # fmt: skip
 
@@ -168,16 +151,17 @@ def test_every_error_has_a_message_a_remedy_and_a_code(
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-def test_a_traceback_only_with_debug(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cursorkeeper.cli import cursor_name
+def test_a_traceback_only_with_debug() -> None:
+    buggy = typer.Typer(cls=program.ExplainingGroup)
+    buggy.callback()(lambda: None)
 
-    def bug(*_: object) -> None:
+    @buggy.command()
+    def bug(*, debug: options.Debug = False) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(cursor_name, "parse", bug)
-    result = cursorkeeper("inspect", CURSOR)
+    result = CliRunner().invoke(buggy, ["bug"])
     assert result.exit_code == BUG and "--debug" in result.output
-    result = cursorkeeper("inspect", CURSOR, "--debug")
+    result = CliRunner().invoke(buggy, ["bug", "--debug"])
     assert isinstance(result.exception, KeyError)
 
 

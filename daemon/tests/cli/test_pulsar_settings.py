@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from cursorkeeper.app import gateway_client
 from cursorkeeper.cli import main as program
-from cursorkeeper.cli import run as run_command
 from cursorkeeper.cli.connect import gateway_settings
 from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.settings import ALIASES, Settings, SettingsError, load
 from typer.testing import CliRunner
+
+from daemon.tests.cli.conftest import given_to
 
 MULTIPLE = "persistentUnackedRangesWithMultipleEntriesEnabled"
 VALUES: dict[str, tuple[str, Any]] = {
@@ -59,11 +60,15 @@ def test_r05_each_of_pulsars_names_is_taken_in_every_source(key: str, tmp_path: 
     assert all(ALIASES[key] in made.given for made in found)
 
 
-def test_r05_pulsars_names_are_flags_of_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_r05_pulsars_names_are_flags_of_run() -> None:
     taken: dict[str, Any] = {}
-    monkeypatch.setattr(run_command, "serve", lambda **given: taken.update(given["flags"]) or 0)
+
+    def serve(**given: Any) -> int:
+        taken.update(given["flags"])
+        return 0
+
     arguments = ["--format", "pulsar", "--managedLedgerMaxAckStateInBytesToPersist", "512K", "--no-batchIndexAcknowledgeEnable"]
-    assert CliRunner().invoke(program.app, ["run", *arguments, "--persistentUnackedRangesWithMultipleEntriesEnabled"]).exit_code == 0
+    assert CliRunner().invoke(given_to(serve), [*arguments, "--persistentUnackedRangesWithMultipleEntriesEnabled"]).exit_code == 0
     made = load(environment={}, flags=taken)
     assert made.managed_ledger_max_ack_state_in_bytes_to_persist == 512 << 10
     assert made.persistent_unacked_ranges_with_multiple_entries_enabled and not made.limits.batch_index_acks
