@@ -15,13 +15,16 @@ from typing import Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
+from cursorkeeper.core.commit import Purpose
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
-from cursorkeeper.core.table import LIVE
-from cursorkeeper.core.values import LayoutItem, LayoutState
+from cursorkeeper.core.snapshotting import SnapshotPhase, SnapshotRun
+from cursorkeeper.core.table import LIVE, OWNING
+from cursorkeeper.core.values import LayoutItem, LayoutState, Segment, SnapshotEnd
 from cursorkeeper.format import footer as footer_codec
+from cursorkeeper.format import record
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
 
 Atom = tuple[int, int, int]
@@ -145,6 +148,8 @@ class FooterMonitor:
         self.first_of: dict[tuple[CursorName, int], tuple[Footer, int]] = {}
         """(cursor, generation) -> its first footer that is not a tombstone, and how many tombstones came before."""
         self.tombstones: dict[CursorName, int] = {}
+        self.snapshots: set[SnapshotBase] = set()
+        """Those that were named."""
         self.on_switch: Callable[[CursorName, Footer], None] = lambda _name, _footer: None
         server.follow(self)
 
@@ -188,6 +193,9 @@ class FooterMonitor:
         check.that(len(footer.chain) <= check.chain_max, f"a chain of {len(footer.chain)} ledgers, {check.chain_max} are allowed")
         for ledger in footer.named_ledgers():
             check.that(ledger in check.ledgers, f"the footer names ledger {ledger}, which does not exist")
+        if isinstance(footer.base, SnapshotBase) and footer.base not in self.snapshots:
+            self.snapshots.add(footer.base)
+            self._complete(name, footer.base)
         self.current[name] = (version, footer)
         if before is not None and isinstance(footer.base, SnapshotBase) and footer.base != before[1].base:
             self.on_switch(name, footer)
@@ -195,6 +203,18 @@ class FooterMonitor:
             self.tombstones[name] = self.tombstones.get(name, 0) + 1
         else:
             self.first_of.setdefault((name, footer.generation), (footer, self.tombstones.get(name, 0)))
+
+    def _complete(self, name: CursorName, base: SnapshotBase) -> None:
+        """A snapshot is in one ledger: its end record, and every segment that it names, in front of it."""
+        stored = self._check.ledgers[base.ledger].entries
+        end = record.decode(stored[base.last_entry], name.record_hash).body if base.last_entry < len(stored) else None
+        if not isinstance(end, SnapshotEnd):
+            self._check.that(False, f"entry {base.last_entry} of ledger {base.ledger} is named as the end of a snapshot: {end}")
+            return
+        at = end.segment_entries
+        good = at[:1] == (base.first_entry,) and all(x < base.last_entry for x in at)
+        good = good and all(isinstance(record.decode(stored[x], name.record_hash).body, Segment) for x in at)
+        self._check.that(good, f"the snapshot in ledger {base.ledger} that ends at {base.last_entry} names entries {at}")
 
     def epoch(self, name: CursorName) -> int:
         """Of the committed footer."""
@@ -240,6 +260,8 @@ class Checker:
         self.claims: dict[Any, set[str]] = {}
         """Handle -> the claimers among the machines that were made for its open."""
         self.claims_max: int | None = 1
+        self.snapshots: dict[str, tuple[SnapshotRun, int]] = {}
+        """Writer of a claim -> the snapshot that its machine wrote last, and the ledger in which it began."""
 
     def log(self, text: str) -> None:
         """One line of the trace."""
@@ -377,8 +399,31 @@ class Checker:
         limit_s = machine.limits.bookkeeper_away_ms / 1000
         self.that(waits_s <= limit_s + PAUSE_SPARE_S, f"{machine.name}: not paused, {waits_s:.2f} s without an answer, {limit_s} allowed")
 
+    def judge_rest(self, machine: CursorMachine) -> None:
+        """Nothing breaks any more and everything is durable: what was begun has ended."""
+        snapshot, outstanding = machine.snapshot, machine.commit.outstanding
+        self.that(snapshot is None, f"{machine.name}: a snapshot that began does not end: {snapshot}")
+        self.that(outstanding is None, f"{machine.name}: a footer write that was sent is not decided: {outstanding}")
+        self.that(machine.writer.is_settled, f"{machine.name}: a ledger is not replaced: {machine.writer.phase}")
+
+    def judge_snapshot(self, machine: CursorMachine) -> None:
+        """A snapshot is written into one ledger, and goes no further once that is left, unless its switch was sent."""
+        run, outstanding = machine.snapshot, machine.commit.outstanding
+        if run is None or run.phase is SnapshotPhase.MOVING or machine.state not in OWNING:
+            return
+        if outstanding is not None and outstanding.purpose is Purpose.SWITCH:
+            return
+        current = machine.writer.current
+        ledger = current.ledger if current is not None else -1
+        known = self.snapshots.get(machine.writer_id)
+        if known is None or known[0] is not run:
+            known = self.snapshots[machine.writer_id] = (run, ledger)
+        good = ledger == known[1] and machine.writer.is_usable
+        self.that(good, f"{machine.name}: a snapshot goes on in ledger {ledger}, {machine.writer.phase.name}; it began in {known[1]}")
+
     def after_step(self, machine: CursorMachine) -> None:
         """The invariant line of progress."""
+        self.judge_snapshot(machine)
         progress, writer = machine.progress, machine.writer
         current = writer.current
         sent = [s.record for s in current.in_flight if s.record is not None] if current else []

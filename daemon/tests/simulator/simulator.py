@@ -577,6 +577,8 @@ class Simulation:
                 break
         else:
             check.that(False, "cursors are taken over again and again")
+        for runner in node.keeper.cursors.values():
+            check.judge_rest(runner.machine)
         for other in self.nodes:
             if other is not node:
                 for runner in other.keeper.cursors.values():

@@ -48,7 +48,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarni
 
 SEEDS = range(1, 401)
 LATE = {
-    "rule_16_an_aborted_snapshot_goes_on": 92,
     "whole_named_before_the_last_entry_of_the_state_is_acknowledged": 108,
     "rule_23_an_earlier_check_counts": 360,
     "rule_24_a_claim_that_was_joined_is_a_proof": 155,
