@@ -232,8 +232,10 @@ def _drive_close(m: CursorMachine) -> None:
         if m.state_writer is None:
             snapshotting.start(m, snapshotting.LOST, m.now)
         return  # what is stored is less than what was confirmed
+    if snapshotting.is_needed_to_close(m):
+        return
     snapshotting.abort(m)
-    if not _is_all_written(m):
+    if not flushing.is_all_written(m):
         return
     if m.writer.phase is WriterPhase.OPEN:
         rolling.leave_planned(m)
@@ -243,18 +245,11 @@ def _drive_close(m: CursorMachine) -> None:
     m.propose(m.footer(state=FooterState.CLOSED, chain=chain), Purpose.CLOSE)
 
 
-def _is_all_written(m: CursorMachine) -> bool:
-    """Nothing waits for a flush or for its answer, or what waits may not be written. What was queued was absorbed."""
-    if m.writer.outbox or m.writer.unconfirmed:
-        return False
-    return not m.carried or whole_states.is_stuck(m)
-
-
 def close_at_s(m: CursorMachine) -> float | None:
     """Now, if the last flush of a close found nothing to write, or nothing that may be: no answer is on its way that would go on."""
     if m.state is not State.CLOSING or not m.inline_refused or m.resets or m.deleting or m.commit.outstanding is not None:
         return None
-    return 0.0 if _is_all_written(m) and m.writer.phase in (WriterPhase.OPEN, WriterPhase.IDLE) else None
+    return 0.0 if flushing.is_all_written(m) and m.writer.phase in (WriterPhase.OPEN, WriterPhase.IDLE) else None
 
 
 def reopen_at_s(m: CursorMachine) -> float | None:

@@ -148,6 +148,13 @@ def settle_without_writing(m: CursorMachine) -> None:
         m.confirmed(m.progress.confirmations())
 
 
+def is_all_written(m: CursorMachine) -> bool:
+    """Nothing waits for a flush or for its answer, or what waits may not be written. What was queued was absorbed."""
+    if m.writer.outbox or m.writer.unconfirmed:
+        return False
+    return not m.carried or whole_states.is_stuck(m)
+
+
 def wake_at_s(m: CursorMachine) -> float | None:
     """When `drive` has something to do, given room."""
     times = [t for t in (_flush_at(m), snapshotting.write_at_s(m)) if t is not None]

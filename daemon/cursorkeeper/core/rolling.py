@@ -64,12 +64,12 @@ def _needs_ledger(m: CursorMachine) -> bool:
         return False  # it covers everything that is pending
     if m.snapshot is not None and m.snapshot.wants_ledger:
         return True
-    if snapshotting.is_waited_for(m) and not m.closing:
-        # the snapshot that shortens the chain goes first; its own ledger is exempt, and the last one before a close, which takes none
-        m.waiting_for = snapshotting.why_waited_for(m)
-        return False
     if m.closing and not m.inline_refused:
         return False  # `finishing` tries the footer first
+    if snapshotting.is_waited_for(m):
+        # the snapshot that shortens the chain goes first; its own ledger is exempt
+        m.waiting_for = snapshotting.why_waited_for(m)
+        return False
     return (
         whole_states.is_rewrite_due(m)
         or bool(m.writer.outbox)
@@ -168,7 +168,7 @@ def _drained(m: CursorMachine) -> None:
     assert w.current is not None
     if w.current.in_flight or m.commit.outstanding is not None:
         return
-    if not w.current.named and w.current.first_acked:
+    if not w.current.named and w.current.first_acked and w.unconfirmed:
         _name(m, w.current)
         return
     w.phase, w.token, w.asked_at_s = WriterPhase.ENDING, m.token(), m.now

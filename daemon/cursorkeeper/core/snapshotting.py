@@ -31,6 +31,8 @@ ASKED = "asked"
 TAKEN = "snapshot taken"
 LOST = "lost"
 """The reason of a snapshot that is taken because BookKeeper has lost entries: no interval is waited for."""
+CLOSING = "closing"
+"""The reason of a snapshot without which a close could not write what it has to write."""
 BACK_OFF_MAX_S = 60.0
 """The longest time between a snapshot that failed and the next try."""
 FAILED_MANY = 3
@@ -119,7 +121,9 @@ def drive(m: CursorMachine, now: float) -> None:
 
 
 def _may_start(m: CursorMachine) -> bool:
-    if m.snapshot is not None or m.state not in LIVE or m.closing or m.deleting or m.resets or m.state_writer is not None:
+    if m.snapshot is not None or m.deleting or m.resets or m.state_writer is not None:
+        return False
+    if not (m.state in LIVE or is_needed_to_close(m)):
         return False
     # the writer's own words, not ROLLING: the state follows them at the end of an event, and there may be no next one soon
     return m.writer.is_settled
@@ -134,6 +138,8 @@ def _maybe_start(m: CursorMachine, now: float) -> None:
     reason = snapshot_reason(m.limits, m.cost, chain_ledgers=len(m.chain), now_s=now, jitter=m.jitter, foreign=foreign)
     if m.snapshot_asked:
         reason = ASKED
+    if m.closing:
+        reason = CLOSING
     if m.behind:
         reason = LOST
     if reason is not None:
@@ -151,6 +157,14 @@ def is_waited_for(m: CursorMachine) -> bool:
     return m.state_writer is None and len(m.chain) >= m.limits.chain_ledgers_hard_max
 
 
+def is_needed_to_close(m: CursorMachine) -> bool:
+    """What a close has to write needs a ledger, and none may be added to the chain."""
+    if not (m.closing and m.inline_refused and is_waited_for(m)) or flushing.is_all_written(m):
+        return False
+    current = m.writer.current
+    return current is None or not current.named or not m.writer.is_usable
+
+
 def why_waited_for(m: CursorMachine) -> str:
     """Why the cursor cannot be written to now, and what is tried, as one sentence."""
     failed = f", and {m.snapshots_failed} snapshots in a row have failed: {m.writer.trouble}" if m.snapshots_failed else ""
@@ -165,16 +179,16 @@ def is_given_little_hope(m: CursorMachine) -> bool:
 def is_named_by_switch(m: CursorMachine) -> bool:
     """One snapshot may add its ledger to a chain at its limit, so that acks go on meanwhile. If that failed, the ledger of the
     next one is named by its end alone: until then nothing in it counts, and a failure leaves nothing behind."""
-    return m.snapshot is not None and not m.closing and m.state_writer is None and len(m.chain) > m.limits.chain_ledgers_hard_max
+    return m.snapshot is not None and m.state_writer is None and len(m.chain) > m.limits.chain_ledgers_hard_max
 
 
 def start_at_s(m: CursorMachine) -> float | None:
     """When to look again, if acks wait for a snapshot that shortens the chain, or the form is to change; the cost rule itself
     can wait for an event."""
-    waiting = len(m.chain) >= m.limits.chain_ledgers_hard_max and not m.progress.is_clear
+    waiting = is_waited_for(m) and (m.closing or not m.progress.is_clear)
     if not (waiting or m.behind or m.snapshot_asked or whole_states.is_foreign(m)) or not _may_start(m):
         return None
-    at_once = (m.behind or m.snapshot_asked) and not m.snapshots_failed
+    at_once = (m.behind or m.snapshot_asked or m.closing) and not m.snapshots_failed
     return 0.0 if at_once else _not_before_s(m)
 
 

@@ -11,15 +11,16 @@ import asyncio
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal
-from cursorkeeper.core.footer import ChainLedger, InlineBase, SnapshotBase
+from cursorkeeper.core.footer import ChainLedger, FooterState, InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import Segment
+from cursorkeeper.core.writer import WriterPhase
 from cursorkeeper.runtime.gc import Verdict, judge
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone
 
-from daemon.tests.support.machine_bench import DATA, Bench
+from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import Source, World, acks
 
 
@@ -258,4 +259,82 @@ def test_a_chain_at_its_hard_limit_stays_there_whatever_happens_to_snapshots() -
     assert f"the chain has {hard + 1} ledgers, and" in a.did(fx.Pause)[-1].reason and "failed" in a.did(fx.Pause)[-1].reason
     a.go(horizon_s=200.0)
     assert a.durable == seq and len(bench.chain) == 1 and a.state is State.READY
+    bench.ask()
+
+
+def test_cycles_of_open_ack_and_close_shorter_than_a_snapshot_do_not_make_the_chain_longer() -> None:
+    """The state is too large for the footer, and no owner lives until its snapshot is due: at the limit the close takes it."""
+    hard = 5
+    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=hard, inline_state_max_bytes=0, snapshot_interval_min_s=1_000.0))
+    longest = shortened = 0
+    for cycle in range(3 * hard):
+        before = len(bench.chain) if cycle else 0
+        a = bench.opened("A")
+        seq = a.ack(2 * cycle)
+        a.step(ev.Close())
+        a.go()
+        assert a.state is State.CLOSED and a.durable == seq and bench.footer.state is FooterState.CLOSED
+        longest, shortened = max(longest, len(bench.chain)), shortened + (len(bench.chain) < before)
+    assert hard <= longest <= hard + 1 and shortened
+    assert set(bench.ledgers) == bench.footer.named_ledgers()
+    bench.ask()
+
+
+def at_its_hard_limit(bench: Bench) -> Owner:
+    """A live owner whose next ledger would be one too many, and which may take snapshots from now on."""
+    a = bench.opened("A", snapshot_interval_min_s=1_000.0)
+    for entry in range(bench.limits.chain_ledgers_hard_max):
+        a.ack(2 * entry)
+        a.go(horizon_s=1.0)
+        a.step(ev.Roll())
+        a.go(horizon_s=1.0)
+    assert len(bench.chain) == bench.limits.chain_ledgers_hard_max and a.machine.writer.phase is WriterPhase.IDLE
+    a.machine.limits = bench.limits
+    return a
+
+
+def hold_segment(owner: Owner) -> fx.Append:
+    """What is asked before it happens."""
+    while True:
+        append = owner.hold(fx.Append)
+        if isinstance(getattr(append.record, "body", None), Segment):
+            return append
+        owner.do(append)
+
+
+def test_a_close_at_the_hard_limit_tries_a_snapshot_until_one_succeeds() -> None:
+    """Its segments are lost again and again. No try but the one before the close adds a ledger, each waits longer than the one before,
+    and what was accepted is durable in the end."""
+    hard, failures = 5, 5
+    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=hard, inline_state_max_bytes=0))
+    a = at_its_hard_limit(bench)
+    a.step(ev.Snapshot())
+    a.unknown(hold_segment(a))
+    a.ack(20)
+    a.step(ev.Close())
+    began = bench.now
+    for _ in range(failures):
+        a.unknown(hold_segment(a))
+        a.go(lambda: bool(a.machine.waiting_for))
+        assert len(bench.chain) == hard + 1 and "snapshots in a row have failed" in a.machine.waiting_for
+    assert bench.now - began >= 2 ** (failures - 2), "it backs off"
+    a.go(horizon_s=200.0)
+    assert a.state is State.CLOSED and a.durable == a.seq and len(bench.chain) == 1
+    bench.ask()
+
+
+def test_a_close_that_has_nothing_to_write_names_no_ledger_of_a_snapshot_that_it_gives_up() -> None:
+    hard = 5
+    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=hard, inline_state_max_bytes=0))
+    a = at_its_hard_limit(bench)
+    a.step(ev.Snapshot())
+    a.unknown(hold_segment(a))  # its ledger stays in the chain
+    a.go(lambda: a.machine.snapshot is None)
+    segment = hold_segment(a)
+    chain = bench.chain
+    a.step(ev.Close())
+    a.do(segment)
+    a.go()
+    assert a.state is State.CLOSED and set(bench.chain) <= set(chain) and a.machine.counters.snapshots_aborted == 2
+    assert set(bench.ledgers) == bench.footer.named_ledgers()
     bench.ask()
