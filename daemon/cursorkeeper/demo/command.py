@@ -52,6 +52,6 @@ async def _play(entries: int, trace: Path | None, keep: bool, data_dir: Path | N
         console.print("\n[bold]Recorded acks of real Pulsar consumers[/bold], with the same kills")
         return await play_trace(trace, data_dir=data_dir, keep=keep, console=console)
     ledgers = max(1, min(BadCase.ledgers, entries // ENTRIES_PER_LEDGER)) if entries < BadCase.entries else BadCase.ledgers
-    console.print("\n[bold]The bad case[/bold]: a large backlog, everything acked but the oldest entry and a sprinkle of holes")
+    console.print("\n[bold]The bad case[/bold]: a large backlog, all acked but its oldest entry and some holes")
     case = BadCase(entries=entries, ledgers=ledgers, seed=seed)
     return await play_bad_case(case, data_dir=data_dir, keep=keep, console=console)

@@ -81,7 +81,7 @@ class Report:
             (
                 "Pulsar's long array",
                 size(self.pulsar_long_array_bytes),
-                f"would be rewritten at every flush: {self.pulsar_long_array_bytes / per_flush:,.0f} times a flush of ours",
+                f"rewritten at every flush, {self.pulsar_long_array_bytes / per_flush:,.0f} times ours",
             ),
         ]
 
@@ -118,7 +118,7 @@ class TraceReport:
             table.add_row(topic, f"{count:,}", f"{self.partial_batches_equal.get(topic, 0):,}", Text("equal", style="green"))
         for line in self.differences[:10]:
             table.add_row(Text(line, style="red"), "", "", "")
-        note = f"{self.acks:,} recorded acks of real Pulsar consumers, {len(self.kills)} kills, recovered in {self.recovery_seconds:.2f} s"
+        note = f"{self.acks:,} recorded acks of real Pulsar consumers, {len(self.kills)} kills, recovery {self.recovery_seconds:.2f} s"
         title = "Equal to Pulsar's own cursor" if self.trace_equal else "NOT EQUAL TO PULSAR'S CURSOR"
         console.print(
             Panel(Group(Text(note), Text(""), table), title=title, border_style="green" if self.trace_equal else "red", expand=False)

@@ -20,6 +20,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 SCRAPE_EVERY_S = 0.5
 SILENCE_MAX_S = 120.0
+UP = "a real ZooKeeper, {bookies} real bookies, gateway and daemon are up after {seconds:.1f} s"
+STACK = "the whole stack"
 TO_LOOK_AT = ("--inline-state-max-bytes", "0")
 """Of a daemon whose data are kept: a state that would fit its footer stays in ledgers, so that there are some to look into."""
 
@@ -62,7 +64,7 @@ class Stage:
         self.say("kill -9: ZooKeeper, bookies and gateway")
         await asyncio.to_thread(self.stack.kill)
         dead()
-        self.kills.append("gateway JVM with everything in it")
+        self.kills.append(STACK)
         began = time.monotonic()
         await asyncio.to_thread(self.stack.start)
         self.say(f"the stack is back after {time.monotonic() - began:.1f} s, on the same folder")
@@ -124,7 +126,7 @@ async def open_stage(*, data_dir: Path | None, keep: bool, console: Console, boo
             daemon = DaemonProcess(folder, stack.gateway, stack.zookeeper, TO_LOOK_AT if keep or data_dir else ())
             await daemon.start()
             stage = Stage(folder, console, progress, stack, daemon)
-            stage.say(f"a real ZooKeeper, {bookies} real bookies, the gateway and the daemon are up after {time.monotonic() - began:.1f} s")
+            stage.say(UP.format(bookies=bookies, seconds=time.monotonic() - began))
             yield stage
     finally:
         if daemon is not None:

@@ -1,11 +1,18 @@
-"""The command's own part: what a person reads when a process does not start."""
+"""The command's own part: what a person reads, also when a process does not start."""
 
 from __future__ import annotations
+
+import io
 
 import pytest
 from cursorkeeper.cli.main import app
 from cursorkeeper.demo import command
+from cursorkeeper.demo.processes import ProcessFailed
+from cursorkeeper.demo.report import Report, TraceReport
+from cursorkeeper.demo.stage import STACK, UP
 from cursorkeeper_clients.stack import StackError
+from rich.cells import cell_len
+from rich.console import Console
 from typer.testing import CliRunner
 
 
@@ -18,3 +25,41 @@ def test_why_the_demo_could_not_run_is_said_as_it_is(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(command, "check_java", no)
     ended = CliRunner().invoke(app, ["demo"])
     assert (ended.exit_code, ended.stderr) == (3, "the demo could not run: no java at [/opt/jdk] of [red]\n")
+
+
+WIDTH = 80
+
+
+def lines_of(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.strip()]
+
+
+def test_every_line_of_the_demo_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wide terminal shows how wide they want to be."""
+
+    async def no(*_: object, **__: object) -> None:
+        raise ProcessFailed("enough")
+
+    monkeypatch.setattr(command, "play_bad_case", no)
+    monkeypatch.setattr(command, "play_trace", no)
+    for given in ([], ["--trace", "."]):
+        heading = lines_of(CliRunner().invoke(app, ["demo", *given], env={"COLUMNS": "200"}).stdout)
+        assert len(heading) == 1 and cell_len(heading[0]) <= WIDTH, heading
+    assert cell_len("  " + UP.format(bookies=3, seconds=100.0)) <= WIDTH
+
+
+def test_every_line_of_a_report_fits_a_terminal_of_80_columns() -> None:
+    kills = ["daemon", STACK, "daemon again"]
+    whole = Report(
+        entries=50_000_000, data_ledgers=1_000, acked=49_950_000, confirmed=49_950_000, kills=kills, flushes=1_000,
+        flush_bytes_p50=20_000, flush_bytes_p99=999_900_000, bytes_per_ack=0.135, ack_to_durable_ms_p50=1_000.0,
+        ack_to_durable_ms_p99=10_000.0, longest_outage_s=100.0, acks_per_second=1e7, acks_per_second_without_outages=1e7,
+        snapshots=1_000, snapshot_bytes=999_900_000, recovery_seconds=100.0, pulsar_long_array_bytes=99_990_000,
+    )  # fmt: skip
+    trace = TraceReport(
+        acks=551_902, kills=kills, entries_equal={"cumulative": 275_761}, recovery_seconds=100.0, trace_equal=True,
+    )  # fmt: skip
+    for report in (whole, trace):
+        console = Console(width=200, record=True, file=io.StringIO())
+        report.show(console)
+        assert max(map(cell_len, lines_of(console.export_text()))) <= WIDTH

@@ -32,7 +32,7 @@ def test_the_bad_case_loses_nothing_and_skips_nothing() -> None:
     assert report["confirmed_but_lost"] == 0
     assert report["unacked_but_skipped"] == 0
     assert report["confirmed"] == report["acked"] > 2_900_000
-    assert report["kills"] == ["daemon", "gateway JVM with everything in it", "daemon again"]
+    assert report["kills"] == ["daemon", "the whole stack", "daemon again"]
     assert 0 < report["bytes_per_ack"] < 3
     assert report["pulsar_long_array_bytes"] > 100 * report["snapshot_bytes"] / 10
 
