@@ -42,11 +42,12 @@ def layout_run(items: Sequence[LayoutItem]) -> pb.LayoutRun:
 
 
 def layout_runs(items: Sequence[LayoutItem], ledgers_max: int) -> list[Sequence[LayoutItem]]:
-    """Runs that a keeper takes, one at least; each touches the one before. 0: it takes any."""
+    """Runs that a keeper takes, one at least; each begins with the last ledger of the one before, so none is shorter than two.
+    0: it takes any."""
     if not ledgers_max or len(items) <= ledgers_max:
         return [items]
-    step = max(1, ledgers_max - 1)
-    return [items[at : at + ledgers_max] for at in range(0, len(items) - 1, step)]
+    length = max(2, ledgers_max)
+    return [items[at : at + length] for at in range(0, len(items) - 1, length - 1)]
 
 
 def layout_of(run: pb.LayoutRun) -> tuple[LayoutItem, ...]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream import AckedIndexes, Acks, LedgerAcks, PartialBatch, Position
+from cursorkeeper_clients.ack_stream import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
 from cursorkeeper_clients.ack_stream.columns import ack_batch, ack_set_of, encode_acks, missing_of, source_message_of, u32_column
+from cursorkeeper_clients.ack_stream.messages import layout_runs
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -54,6 +57,16 @@ def test_a_batch_made_by_hand_is_what_protobuf_reads(acks: Acks, handle: int, se
                 assert tuple((r.first, r.last) for r in said.acked) == partial.acked
             else:
                 assert missing_of(said.ack_set) == partial.missing
+
+
+@given(st.integers(1, 40), st.integers(0, 20))
+def test_runs_of_a_layout_hold_every_ledger_and_touch(ledgers: int, ledgers_max: int) -> None:
+    items = [LayoutItem(ledger, LayoutState.CLOSED, 10) for ledger in range(ledgers)]
+    runs = layout_runs(items, ledgers_max)
+    joined = [*runs[0], *(item for run in runs[1:] for item in run[1:])]
+    assert joined == items
+    assert all(before[-1] == after[0] for before, after in itertools.pairwise(runs))
+    assert not ledgers_max or max(map(len, runs)) <= max(2, ledgers_max)
 
 
 @given(st.sets(st.integers(0, 1000), min_size=1).map(BitMap))
