@@ -507,10 +507,10 @@ class CursorRunner:
             self._services.clock.rest()
             try:
                 await asyncio.sleep(seconds)
-                if self.is_ended:
-                    raise Unwanted
+                self._check_wanted()
                 self._is_retrying = True
                 await turn.again(self._age)
+                self._check_wanted()
             finally:
                 self._services.clock.watch()
 
@@ -524,6 +524,11 @@ class CursorRunner:
             first, count = found.unfinished[0], len(found.unfinished)
             self._services.telemetry.log("unfinished state", cursor=str(self.name), ledger=first.ledger, entry=first.entry, entries=count)
         return found
+
+    def _check_wanted(self) -> None:
+        """Raises Unwanted."""
+        if self.is_ended:
+            raise Unwanted
 
     async def _create(self, effect: fx.CreateLedger) -> ev.Event:
         try:

@@ -15,6 +15,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import State
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.admission import STUCK_FACTOR, Lane, Pace, Turn
+from cursorkeeper.runtime.chain import RETRY_MAX_S
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper_clients.bookkeeper import errors as bk
@@ -427,6 +428,34 @@ async def test_cursors_that_cannot_be_read_hold_no_place_while_they_wait() -> No
     bad.clear()
     await until(lambda: all(runner.machine.state is State.READY for runner in keeper.cursors.values()))
     assert keeper._lanes.openings.at_work == 0 and keeper.failures == []
+
+
+@virtual
+async def test_a_reader_whose_cursor_ended_in_the_queue_reads_nothing_more() -> None:
+    """It rests for five seconds, another opening has the only place when the rest is over, and a bug ends the cursor meanwhile."""
+    world = World(keeper_limits=KeeperLimits(openings_at_once_max=1))
+    [one] = await _left_open(world, 1)
+    keeper = await world.keeper()
+    reads = list[float]()
+
+    def failing(ledger: int, *_: Any, **__: Any) -> AsyncIterator[ReadChunk]:
+        reads.append(now())
+        raise bk.GatewayRetry("READ_FAILED", bk.Outcome.NOT_DONE, ledger=ledger)
+
+    keeper.ledgers.read = failing  # type: ignore[method-assign]
+    told, lane = Recorder(), keeper._lanes.openings
+    keeper.open(one.name, ev.Open(takeover=True), keeper.attach_id(), told)
+    await until(lambda: len(reads) > 2 and reads[-1] - reads[-2] > RETRY_MAX_S - 0.1)
+    await asyncio.sleep(RETRY_MAX_S - 0.1)
+    world.zookeeper.faults.latency_s = (0.2, 0.2)
+    other = asyncio.ensure_future(sources(keeper, 1, first=100))
+    await until(lambda: len(lane) == 1)
+    before = len(reads)
+    keeper.cursors[one.name].dispatch(ev.Open())
+    assert told.refused is not None and "an internal error" in told.refused[1]
+    await other
+    await asyncio.sleep(RETRY_MAX_S)
+    assert len(reads) == before and not lane.at_work
 
 
 # ---- a full window
