@@ -1,18 +1,54 @@
-"""Cursor names as they are typed: `TOPIC|SUBSCRIPTION` in one argument, or the two as two."""
+"""Cursor names as they are typed: `TOPIC|SUBSCRIPTION` in one argument, or the two as two.
+
+In one argument a `|` that belongs to a name is written `\\|`, and a `\\` in front of a `|` or of another `\\` is written `\\\\`.
+"""
 
 from __future__ import annotations
+
+import re
+import shlex
 
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.names import CursorName
 
 _REMEDY = "write 'TOPIC|SUBSCRIPTION' in quotes, or TOPIC SUBSCRIPTION as two arguments; `cursorkeeper ls` lists the cursors"
+_PIECES = re.compile(r"\\[\\|]|[^|]|\|", re.DOTALL)
+READINGS_SHOWN_MAX = 3
+FORM = "'TOPIC|SUBSCRIPTION', where a | of a name itself is written \\|"
+"""For the help of commands."""
 
 
 def parse(cursor: str, subscription: str | None = None) -> CursorName:
     """The name. Raises CommandError or RefusedError."""
     if subscription is not None:
         return CursorName.checked(cursor, subscription)
-    topic, bar, sub = cursor.partition("|")
-    if not (topic and bar and sub):
+    parts = split(cursor)
+    if len(parts) < 2 or not all(parts):
         raise CommandError(f"{cursor!r} is not a cursor's name", _REMEDY, USAGE)
-    return CursorName.checked(topic, sub)
+    return CursorName.checked(*parts)
+
+
+def split(argument: str) -> list[str]:
+    """Topic and, if it is there, subscription; either may be empty. Raises CommandError."""
+    parts = [""]
+    for piece in _PIECES.findall(argument):
+        if piece == "|":
+            parts.append("")
+        else:
+            parts[-1] += piece[1:] if len(piece) > 1 else piece
+    if len(parts) > 2:
+        raise _ambiguous(argument, parts)
+    return parts
+
+
+def typed(name: CursorName) -> str:
+    """The name as one argument, before a shell's quotes."""
+    return "|".join(part.replace("\\", "\\\\").replace("|", "\\|") for part in (name.topic, name.subscription))
+
+
+def _ambiguous(cursor: str, parts: list[str]) -> CommandError:
+    names = [CursorName("|".join(parts[:at]), "|".join(parts[at:])) for at in range(len(parts) - 1, 0, -1)]
+    readings = [shlex.quote(typed(name)) for name in names if name.topic and name.subscription]
+    more = " or another one" if len(readings) > READINGS_SHOWN_MAX else ""
+    remedy = f"write \\| for one that belongs to a name: {' or '.join(readings[:READINGS_SHOWN_MAX])}{more}" if readings else _REMEDY
+    return CommandError(f"{cursor!r} has more than one |, so where its topic ends is not said", remedy, USAGE)

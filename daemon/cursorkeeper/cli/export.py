@@ -64,7 +64,7 @@ def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:
 @options.located
 def export(
     *,
-    cursor: Annotated[str, typer.Argument(help="'TOPIC|SUBSCRIPTION', or the topic alone.", metavar="CURSOR")],
+    cursor: Annotated[str, typer.Argument(help=f"{cursor_name.FORM}; or the topic alone.", metavar="CURSOR")],
     subscription: Annotated[str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Into this file; default: standard output.", dir_okay=False)] = None,
     settings: Settings,

@@ -163,7 +163,7 @@ async def _show_raw(ports: Ports, path: str, *, as_json: bool) -> None:
 @options.located
 def inspect(
     *,
-    cursor: Annotated[str, typer.Argument(help="'TOPIC|SUBSCRIPTION', or the topic alone.", metavar="CURSOR")],
+    cursor: Annotated[str, typer.Argument(help=f"{cursor_name.FORM}; or the topic alone.", metavar="CURSOR")],
     subscription: Annotated[str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")] = None,
     records: Annotated[bool, typer.Option("--records/--no-records", help="Read and check every record.")] = True,
     settings: Settings,

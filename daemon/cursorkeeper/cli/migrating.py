@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from cursorkeeper.broker_conf import read_properties
-from cursorkeeper.cli import connect
+from cursorkeeper.cli import connect, cursor_name
 from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, Problem, explain
 from cursorkeeper.core.errors import CursorKeeperError
@@ -99,8 +99,8 @@ def selection_of(topic: str | None, subscription: str | None, tenant: str | None
         raise CommandError("which cursors?" if not any(given) else "more than one choice of cursors", remedy, USAGE)
     try:
         if topic is not None:
-            name, bar, after = topic.partition("|")
-            return Selection.of_topic(name, subscription or after if bar else subscription or "")
+            name, *after = [topic] if subscription else cursor_name.split(topic)
+            return Selection.of_topic(name, subscription or "".join(after))
         if tenant is not None:
             return Selection.of_tenant(tenant)
         return Selection.of_namespace(namespace) if namespace is not None else Selection.everything()

@@ -35,7 +35,7 @@ def readable(file: Path) -> Iterator[Path]:
 def restore(
     *,
     file: Annotated[Path, typer.Argument(help="What `cursorkeeper export` wrote; - for standard input.")],
-    cursor: Annotated[str | None, typer.Option(help="Under this name, 'TOPIC|SUBSCRIPTION'; default: the name in the file.")] = None,
+    cursor: Annotated[str | None, typer.Option(help=f"Under this name, {cursor_name.FORM}; default: the name in the file.")] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="If the cursor exists: take it over, delete it, and make it anew from the file.")
     ] = False,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -107,7 +108,10 @@ async def look(ports: Ports, name: CursorName, root: str, data: bytes | None) ->
             codec.decode(node.data, name, node.version)
         except DamageError as e:
             problem = str(e)
-    given = codec.decode(node.data if data is None and node is not None else data or b"", name)
+    try:
+        given = codec.decode(node.data if data is None and node is not None else data or b"", name)
+    except DamageError as e:
+        raise e.at(f"{name}: the bytes to put back") from None
     plan = Plan(name, ABSENT if node is None else node.version, there, problem, given)
     return await _held_against(ports, plan)
 
@@ -154,9 +158,7 @@ async def write(ports: Ports, plan: Plan, root: str, bar: Bar) -> int:
         try:
             await ports.zookeeper.multi([_one_write(path, v, data if v + 1 == reached else b"") for v in range(version, reached)])
         except zk.OutcomeUnknown:
-            await ports.zookeeper.sync(path)
-            node = await ports.zookeeper.get(path)
-            if (node.version, node.data) != (reached, data):
+            if await _there(ports, path) != (reached, data):
                 raise
         except zk.MultiFailed as e:
             if not isinstance(e.culprit, zk.BadVersion | zk.NodeExists | zk.NoNode):
@@ -165,6 +167,16 @@ async def write(ports: Ports, plan: Plan, root: str, bar: Bar) -> int:
         bar.advance(reached - version)
         version = reached
     return version
+
+
+async def _there(ports: Ports, path: str) -> tuple[int, bytes]:
+    """The znode's version and bytes; ABSENT and none of them."""
+    await ports.zookeeper.sync(path)
+    try:
+        node = await ports.zookeeper.get(path)
+    except zk.NoNode:
+        return ABSENT, b""
+    return node.version, node.data
 
 
 def _one_write(path: str, version: int, data: bytes) -> Op:
@@ -200,6 +212,11 @@ def as_json(plan: Plan, written: int | None) -> dict[str, Any]:
     }
 
 
+def verification(name: CursorName) -> str:
+    """The command that a person may give next, for a shell."""
+    return f"cursorkeeper verify {shlex.quote(cursor_name.typed(name))}"
+
+
 def bytes_of(file: Path) -> bytes:
     """Of a file, or of standard input; without the line end that an editor or a log adds."""
     data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
@@ -209,7 +226,7 @@ def bytes_of(file: Path) -> bytes:
 @options.located
 def restore_footer(
     *,
-    cursor: Annotated[str, typer.Argument(help="'TOPIC|SUBSCRIPTION'.", metavar="CURSOR")],
+    cursor: Annotated[str, typer.Argument(help=f"{cursor_name.FORM}.", metavar="CURSOR")],
     file: Annotated[Path | None, typer.Argument(help="The latest bytes of its footer; - for standard input.")] = None,
     as_it_is: Annotated[bool, typer.Option("--as-it-is", help="The bytes that are in the znode now, instead of a file.")] = False,
     older: Annotated[
@@ -257,7 +274,7 @@ def restore_footer(
     if json:
         json_line(as_json(plan, written))
     elif written is not None:
-        say(f"written as version {written}; `cursorkeeper verify '{name.display}'` says what a recovery finds")
+        say(f"written as version {written}; `{verification(name)}` says what a recovery finds")
     if written is not None:
         return
     why = "" if may else ": these bytes are not the latest"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.problems import CommandError
-from cursorkeeper.cli.restore_footer import WRITES_MAX, WRITES_PER_REQUEST, Plan, as_json, bytes_of, look, show, write
+from cursorkeeper.cli.restore_footer import WRITES_MAX, WRITES_PER_REQUEST, Plan, as_json, bytes_of, look, show, verification, write
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import FooterState
-from cursorkeeper.core.names import ROOT
+from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.fake_faults import Delay, UnknownDone, UnknownNotDone
@@ -151,6 +154,16 @@ async def test_a_write_that_breaks_off_leaves_nothing_that_counts_and_is_gone_on
     await reopened(world)
 
 
+async def test_a_first_write_that_is_lost_is_told_as_unknown(world: CliWorld) -> None:
+    """There is still no znode to look at."""
+    latest = await lost_at_a_high_version(world, 3)
+    world.zookeeper.faults.next("multi", UnknownNotDone())
+    with pytest.raises(zk.OutcomeUnknown):
+        await restored(world, latest)
+    await restored(world, latest)
+    await reopened(world)
+
+
 async def test_a_version_that_takes_too_many_writes_is_refused(world: CliWorld) -> None:
     plan = await looked(world, await lost_at_a_high_version(world, 2_000_000))
     plan.check_writes(2_000_002)
@@ -170,8 +183,8 @@ async def test_who_came_in_between_is_not_overwritten(world: CliWorld) -> None:
 async def test_bytes_that_are_no_footer_of_this_cursor(world: CliWorld) -> None:
     _, latest = await two_owners(world)
     other = footer_bytes.encode(replace(footer_bytes.decode(latest), subscription="other"))
-    for data, words in ((latest[:-9], "footer"), (other, "not of")):
-        with pytest.raises(DamageError, match=words):
+    for data, words in ((latest[:-9], "not JSON"), (other, "not of")):
+        with pytest.raises(DamageError, match=f"^{re.escape(str(NAME))}: the bytes to put back: .*{words}"):
             await looked(world, data)
 
 
@@ -182,6 +195,12 @@ async def test_a_ledger_that_is_gone_is_told(world: CliWorld) -> None:
     ports.ledgers.act_for(await ports.footers.deployment())
     await ports.ledgers.delete(gone)
     assert (await looked(world, latest)).problems == [f"ledger {gone}, which the bytes name, is not there"]
+
+
+def test_the_command_that_is_named_can_be_given_to_a_shell() -> None:
+    name = CursorName("persistent://t/ns/it's|$(one)", "a b")
+    *_, typed = shlex.split(verification(name))
+    assert cursor_name.parse(typed) == name
 
 
 def test_the_line_end_of_an_editor_is_none_of_the_bytes(tmp_path: Path) -> None:
