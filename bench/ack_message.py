@@ -39,7 +39,6 @@ PATTERNS = ("uniform", "window")
 
 
 def run() -> list[Row]:
-    """Rows of both patterns."""
     rows = []
     for pattern in PATTERNS:
         found = measure(pattern)

@@ -146,7 +146,7 @@ def _read_one(given: dict[str, str], split: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one query took."""
+    """Of one query. CPU is that of this process and of everything below it."""
 
     wall_s: float
     cpu_s: float

@@ -123,7 +123,6 @@ class FakeKeeper:
             stream.send(pb.KeeperMessage(pause=pb.Pause(handle=handle, reason=reason)))
 
     def resume(self) -> None:
-        """Ends what `pause` began."""
         for stream, handle in self.holders.values():
             stream.send(pb.KeeperMessage(resume=pb.Resume(handle=handle)))
 

@@ -51,8 +51,7 @@ class Listener:
     """A request (or ping) that was sent at this time was answered."""
     zxid: Callable[[int], None]
     """The server had applied this much when it answered a request. Events and pings do not count: others of the same zxid may follow."""
-    event: Callable[[Any], None]
-    """Takes a WatchEvent."""
+    event: Callable[[protocol.WatchEvent], None]
     ended: Callable[[], None]
     """It is over. Called before those who wait for answers learn it, so that they find the session's state right."""
 

@@ -39,7 +39,7 @@ class ImportListener:
         self.changed.set()
 
     def on_continued(self, machine: CursorMachine) -> None:
-        """An import never resumes."""
+        """Never told: an import opens without a state of its own to go on with."""
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
         """Durable up to a seq."""
@@ -47,7 +47,7 @@ class ImportListener:
         self.changed.set()
 
     def on_reset_done(self, done: fx.ResetDone) -> None:
-        """An import never resets."""
+        """Never told: an import sends no reset."""
 
     def on_pause(self, reason: str) -> None:
         self.paused = reason

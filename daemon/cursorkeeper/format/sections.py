@@ -123,7 +123,7 @@ def _encode_short(members: list[int]) -> tuple[Mode, int, bytes]:
 
 
 def _runs_of(members: list[int]) -> bytearray:
-    """The body of RUNS."""
+    """LEB128 numbers in turn: members of a run less one, width of the gap behind it less one; the last is a run. `members` grow."""
     out, more, previous = bytearray(), 0, members[0]
     for member in members[1:]:
         gap = member - previous - 1

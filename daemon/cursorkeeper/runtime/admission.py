@@ -54,7 +54,7 @@ class Lane:
         return True
 
     def leave(self, place: int) -> None:
-        """Gives the place back."""
+        """Also a place whose lease is over. Whoever waits is let in at once."""
         if self._working.pop(place, None) is None:
             self._stuck.discard(place)
         self._let_in()
