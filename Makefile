@@ -100,7 +100,7 @@ test-containers: setup $(JAR)
 # Which rules of core and runtime could go without a test noticing. All of them take hours: SAMPLE=200 takes so many by chance,
 # ONLY=rolling those of one module, EACH=20 so many of each.
 mutants: setup
-	$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(EACH),--each $(EACH)) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(EACH),--each $(EACH)) $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(JOURNAL),--journal $(JOURNAL))
 
 bench: setup $(VENV)/.spark $(JAR)
 	$(BIN)/python -m bench

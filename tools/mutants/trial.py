@@ -6,6 +6,8 @@ imported names lead to it. The parent never runs a test: every child begins from
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
 import os
 import pickle
@@ -20,16 +22,15 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
 
 from tools.mutants.operators import Mutant, code_of
 
-BASELINE_MAX_S = 900.0
+BASELINE_MAX_S, MEASURED_AT_ONCE = 300.0, 100
 SLOWER_MAX = 8.0
-"""A mutant may take so many times what its tests take without it."""
-SPARE_S = 20.0
+"""A mutant may take so many times what its tests take without it, and each test of the processor's time what it takes without it."""
+SPARE_S, TEST_SPARE_S = 20.0, 5.0
 MEMORY_MAX_BYTES = 4 << 30
 FIRST_SEEDS = 10
 """Seeds that are tried between the quick tests and the slow ones."""
@@ -37,14 +38,22 @@ FIRST_SEEDS = 10
 CodeKey = tuple[str, int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a test or seed does without a mutant. `version`: of its own file, empty for a seed."""
+
+    version: str
+    seconds: float
+    runs: frozenset[CodeKey]
+    """The functions of the daemon that it runs."""
+
+
 @dataclass(slots=True)
 class Baseline:
-    """What each test does without a mutant."""
+    """What all of them do. `version`: of all code but tests."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
-    runs: dict[CodeKey, set[str]] = field(default_factory=dict)
-    """Function -> the tests that run it."""
-    failed: list[str] = field(default_factory=list)
+    version: str = ""
+    measured: dict[str, Measured] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,46 +71,76 @@ def _key(code: CodeType) -> CodeKey:
     return code.co_filename, code.co_firstlineno, code.co_name
 
 
-class Session:
-    """See the module. `seeds`: (number, formats) of each simulated history."""
+def _version(files: Iterable[Path]) -> str:
+    return hashlib.sha256(b"".join(hashlib.sha256(f.read_bytes()).digest() for f in sorted(files))).hexdigest()
 
-    def __init__(self, tests: list[pytest.Item], seeds: list[tuple[int, str]]) -> None:
+
+class Session:
+    """See the module. `seeds`: (number, formats) of each simulated history. `kept`: the file in which the baseline is kept from one
+    run to the next; only tests whose file has changed are measured again, all of them if something else has."""
+
+    def __init__(self, tests: list[pytest.Item], seeds: list[tuple[int, str]], root: Path, kept: Path) -> None:
         self.tests = {t.nodeid: t for t in tests}
         self.seeds = {f"seed {n} {formats}": (n, formats) for n, formats in seeds}
-        self.baseline = Baseline()
+        self.kept = kept
+        self.versions = {path: _version([path]) for path in {t.path for t in tests}}
+        others = [f for room in ("daemon", "clients") for f in (root / room).rglob("*.py") if not f.name.startswith("test_")]
+        self.baseline = Baseline(_version([*others, root / "pyproject.toml"]))
+        self.seconds: dict[str, float] = {}
+        self.runs: dict[CodeKey, set[str]] = {}
+        """Function -> what runs it."""
         self.noticed: dict[str, dict[str, None]] = {}
         """Function or module -> what has killed mutants of it: the first to be asked about the next one."""
 
+    def _version_of(self, name: str) -> str:
+        return self.versions[self.tests[name].path] if name in self.tests else ""
+
+    def remember(self) -> int:
+        """Takes what was measured earlier and is still true; returns how many are left to measure."""
+        if self.kept.exists():
+            kept: Baseline = pickle.loads(self.kept.read_bytes())
+            names = [*self.tests, *self.seeds] if kept.version == self.baseline.version else []
+            known = {n: kept.measured[n] for n in names if n in kept.measured}
+            self.baseline.measured = {n: m for n, m in known.items() if m.version == self._version_of(n)}
+        return len(self.tests) + len(self.seeds) - len(self.baseline.measured)
+
     def measure(self) -> None:
-        """Runs everything once, in a child. Raises RuntimeError if something fails without any mutant."""
-        answer = _in_child(self._measure, BASELINE_MAX_S)
-        if not isinstance(answer, Baseline):
-            raise RuntimeError(f"the tests do not pass without a mutant: {answer}")
-        if answer.failed:
-            raise RuntimeError(f"tests that fail without a mutant: {', '.join(answer.failed[:5])}")
-        self.baseline = answer
+        """Runs what is left once, some at a time in a child. Raises RuntimeError if something fails without any mutant."""
+        left = [n for n in (*self.tests, *self.seeds) if n not in self.baseline.measured]
+        for start in range(0, len(left), MEASURED_AT_ONCE):
+            part = left[start : start + MEASURED_AT_ONCE]
+            answer = _in_child(functools.partial(self._measure, part), BASELINE_MAX_S)
+            if not isinstance(answer, dict):
+                raise RuntimeError(f"the tests do not pass without a mutant: {answer}")
+            self.baseline.measured |= answer
+            failed = [n for n in part if n not in answer]
+            if failed:
+                raise RuntimeError(f"tests that fail without a mutant: {', '.join(failed[:5])}")
+            self.kept.parent.mkdir(exist_ok=True)
+            self.kept.write_bytes(pickle.dumps(self.baseline))
+        for name, measured in self.baseline.measured.items():
+            self.seconds[name] = measured.seconds
+            for code in measured.runs:
+                self.runs.setdefault(code, set()).add(name)
 
-    def _measure(self) -> Baseline:
-        found = Baseline()
-        for name in (*self.tests, *self.seeds):
-            called: set[CodeKey] = set()
+    def _measure(self, names: list[str]) -> dict[str, Measured]:
+        """Of those that do not fail."""
+        found: dict[str, Measured] = {}
+        for name in names:
+            called: dict[int, CodeType] = {}
 
-            def note(frame: FrameType, event: str, _arg: Any, called: set[CodeKey] = called) -> None:
-                if event == "call":
-                    called.add(_key(frame.f_code))
+            def note(frame: FrameType, _event: str, _arg: Any, called: dict[int, CodeType] = called) -> None:
+                called[id(frame.f_code)] = frame.f_code
 
             started = time.monotonic()
-            sys.setprofile(note)
+            sys.settrace(note)  # it hears of calls alone, and of those of Python functions
             try:
                 problem = self._run(name)
             finally:
-                sys.setprofile(None)
-            found.seconds[name] = time.monotonic() - started
-            if problem:
-                found.failed.append(name)
-            for code in called:
-                if "/cursorkeeper/" in code[0]:
-                    found.runs.setdefault(code, set()).add(name)
+                sys.settrace(None)
+            if not problem:
+                runs = frozenset(_key(code) for code in called.values() if "/cursorkeeper/" in code.co_filename)
+                found[name] = Measured(self._version_of(name), time.monotonic() - started, runs)
         return found
 
     def _run(self, name: str) -> bool:
@@ -119,8 +158,8 @@ class Session:
     def judge(self, mutant: Mutant) -> Callable[[], Verdict]:
         """Begins the trial of a mutant; the returned function waits for its end."""
         function = _function(mutant)
-        names = self._order(mutant, self.baseline.runs.get(_key(function.__code__), set()))
-        limit = SPARE_S + SLOWER_MAX * sum(self.baseline.seconds[n] for n in names)
+        names = self._order(mutant, self.runs.get(_key(function.__code__), set()))
+        limit = SPARE_S + SLOWER_MAX * sum(self.seconds[n] for n in names)
         started = time.monotonic()
         wait = _child(lambda: self._try(mutant, names), limit)
 
@@ -141,16 +180,20 @@ class Session:
         known = [*self.noticed.get(f"{mutant.module}:{mutant.function}", ()), *self.noticed.get(mutant.module, ())]
         first = list(dict.fromkeys(n for n in known if n in chosen))
         chosen -= set(first)
-        tests = sorted((n for n in chosen if n in self.tests), key=lambda n: self.baseline.seconds[n])
+        tests = sorted((n for n in chosen if n in self.tests), key=lambda n: self.seconds[n])
         seeds = [n for n in self.seeds if n in chosen]
-        quick = [n for n in tests if self.baseline.seconds[n] < 0.05]
+        quick = [n for n in tests if self.seconds[n] < 0.05]
         return [*first, *quick, *seeds[:FIRST_SEEDS], *tests[len(quick) :], *seeds[FIRST_SEEDS:]]
 
     def _try(self, mutant: Mutant, names: list[str]) -> str:
         function = _function(mutant)
         source = Path(function.__code__.co_filename).read_text()
         function.__code__ = code_of(mutant, source, function.__code__.co_filename)
-        return next((n for n in names if self._run(n)), "")
+        for name in names:
+            signal.setitimer(signal.ITIMER_PROF, TEST_SPARE_S + SLOWER_MAX * self.seconds[name])  # a loop without an end ends here
+            if self._run(name):
+                return name
+        return ""
 
 
 def _function(mutant: Mutant) -> FunctionType:
@@ -205,8 +248,6 @@ def _live(work: Callable[[], Any], write: int, read: int) -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nowhere, number)
-        hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None, max_examples=40)
-        hypothesis.settings.load_profile("mutants")
         with os.fdopen(write, "wb") as pipe:
             pipe.write(pickle.dumps(work()))
         code = 0

@@ -1,14 +1,18 @@
-"""What `make mutants` takes away, and that its list of equivalent mutants names what is there."""
+"""What `make mutants` takes away and what it keeps from one run to the next, and that its list of equivalent mutants names what is
+there."""
 
 from __future__ import annotations
 
-from types import FunctionType
+import pickle
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tools.mutants.__main__ import all_mutants, chosen, equivalent, main, report
+from tools.mutants.__main__ import Journal, all_mutants, chosen, equivalent, main, report
 from tools.mutants.operators import Mutant, code_of, mutants_of
-from tools.mutants.trial import Verdict
+from tools.mutants.trial import Baseline, Measured, Session, Verdict
 
 SOURCE = """
 class Door:
@@ -76,9 +80,9 @@ def test_what_is_listed_as_equivalent_is_in_the_source() -> None:
 
 def test_survivors_and_stale_entries_are_said_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
     mutant = Mutant("cursorkeeper.core.door", "Door.open", "guard removed", f"if {' or '.join(['self.is_shut(key)'] * 9)}", 12)
-    assert report([Verdict(mutant, "a test", 1.0)], [], as_json=False) == 0
-    assert report([Verdict(mutant, "", 1.0)], [], as_json=False) == 1
-    assert report([Verdict(mutant, "a test", 1.0)], [mutant.key], as_json=False) == 1
+    assert report([Verdict(mutant, "a test", 1.0)], []) == 0
+    assert report([Verdict(mutant, "", 1.0)], []) == 1
+    assert report([Verdict(mutant, "a test", 1.0)], [mutant.key]) == 1
     out, problems = capsys.readouterr()
     assert max(map(len, (out + problems).splitlines())) <= 80
     assert "daemon/cursorkeeper/core/door.py:12" in out and "names what is not in the source any more" in problems
@@ -96,3 +100,37 @@ def test_a_sample_is_of_each_module_and_the_same_every_time() -> None:
     assert [m.module for m in taken] == ["a"] * 3 + ["b"] * 3
     assert taken == chosen(mutants, [], 0, 3, 1)
     assert chosen(mutants, ["b:"], 2, 0, 1) == chosen(mutants[9:], [], 2, 0, 1)
+
+
+def test_what_a_journal_says_was_killed_is_not_tried_again_and_survivors_come_last(tmp_path: Path) -> None:
+    killed, survivor, other = (Mutant("a", "f", "call skipped", f"call({i})", i) for i in range(3))
+    journal = Journal(tmp_path / "journal")
+    assert journal.left([killed, survivor, other]) == [killed, survivor, other]
+    journal.add(Verdict(survivor, "", 1.0))
+    journal.add(Verdict(killed, "a test", 1.0))
+    assert Journal(tmp_path / "journal").left([killed, survivor, other]) == [other, survivor]
+    journal.add(Verdict(survivor, "a new test", 1.0))
+    assert Journal(tmp_path / "journal").left([killed, survivor, other]) == [other]
+
+
+def test_only_what_has_changed_is_measured_again(tmp_path: Path) -> None:
+    (tmp_path / "daemon").mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    files = [tmp_path / "daemon" / f"{name}.py" for name in ("test_a", "test_b", "code")]
+    for file in files:
+        file.write_text("")
+    items: list[Any] = [SimpleNamespace(nodeid=file.stem, path=file) for file in files[:2]]
+
+    def session() -> Session:
+        return Session(items, [(1, "native")], tmp_path, tmp_path / "kept")
+
+    first = session()
+    assert first.remember() == 3
+    measured = {name: Measured(first._version_of(name), 1.0, frozenset()) for name in (*first.tests, *first.seeds)}
+    first.kept.write_bytes(pickle.dumps(Baseline(first.baseline.version, measured)))
+    assert session().remember() == 0
+    files[0].write_text("# changed")
+    again = session()
+    assert again.remember() == 1 and "test_a" not in again.baseline.measured
+    files[2].write_text("# changed")
+    assert session().remember() == 3
