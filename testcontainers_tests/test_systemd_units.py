@@ -94,6 +94,8 @@ async def test_the_process_is_closed(machine: Machine, unit: str) -> None:
     machine.must(f"{inside} /tmp/mine")
     for path in ("/opt/cursorkeeper/mine", "/etc/mine", "/var/mine"):
         code, said = machine.run("sh", "-c", f"{inside} {path}")
+        # Docker loses the output of a short command now and then, if the machine is busy; never its exit code.
+        said = said or machine.run("sh", "-c", f"{inside} {path}")[1]
         assert code != 0 and "Read-only file system" in said
 
 

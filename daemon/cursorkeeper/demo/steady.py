@@ -161,7 +161,12 @@ async def run(plan: Plan) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     settings = SourceSettings(
-        name="steady-source", back_off_max_ms=1_000, open_timeout_s=60, connect_timeout_s=5, keepalive_time_ms=int(plan.keepalive_s * 1000)
+        name="steady-source",
+        back_off_max_ms=1_000,
+        open_timeout_s=60,
+        connect_timeout_s=5,
+        keepalive_time_ms=int(plan.keepalive_s * 1000),
+        keepalive_timeout_ms=int(plan.keepalive_s * 500),  # of every ping of gRPC's, those for its window included
     )
     async with ResumingSource.dialling(plan.daemon, settings) as source:
         flows = [
@@ -208,7 +213,7 @@ def main() -> None:
     parser.add_argument("--drain-s", type=float, default=60)
     parser.add_argument("--report-s", type=float, default=0)
     parser.add_argument("--retake-ms", type=float, default=0, help="take a cursor back from another owner after so long; 0: end then")
-    parser.add_argument("--keepalive-s", type=float, default=10, help="of silence, after which the daemon is asked if it is there")
+    parser.add_argument("--keepalive-s", type=float, default=10, help="of silence, then the daemon is asked; half of it for the answer")
     given = parser.parse_args()
     plan = Plan(
         given.daemon, tuple(given.topic), given.seed, given.interval_ms, given.moves, given.ledger,
