@@ -8,8 +8,9 @@ still commit. No footer, an unreadable one, metadata that does not say whose it 
 A footer may be older than the truth: an older copy that was put back, or one that was deleted and made anew. Its ledgers
 show it: one of an epoch above the footer's, or of the footer's epoch by another writer (`doubt`). Nothing of such a cursor
 is deleted, so all ledgers are looked at before the first one goes. A ledger that is older than the footer's znode itself
-was never this footer's, whatever epoch that has reached by now; it is kept, too. Whoever only tells (the pipeline's table of
-ledgers) looks with the same `Judge`.
+was never this footer's, whatever epoch that has reached by now; it is kept, too. One time is of the gateway's clock, the other
+of ZooKeeper's: where the gateway's is behind, a cursor's first ledger may seem older, and is kept as well. Whoever only tells
+(the pipeline's table of ledgers) looks with the same `Judge`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerStore
 
 BATCH_LEDGERS = 500
-CLOCKS_MS = 1_000
-"""So much a ledger may seem older than the znode that was made before it: the gateway's clock made one time, ZooKeeper's the other."""
 
 
 class Verdict(StrEnum):
@@ -187,7 +186,7 @@ class Judge:
             if why:
                 self.doubts.setdefault(owned.name, why)
             verdict = judge(owned.ledger, owned.epoch, now.footer)
-            if verdict is Verdict.GARBAGE and owned.created_ms + CLOCKS_MS < now.created_ms:
+            if verdict is Verdict.GARBAGE and owned.created_ms < now.created_ms:
                 verdict = Verdict.KEPT
             found.append(Judged(owned, verdict, why, now.footer is not None))
         return found

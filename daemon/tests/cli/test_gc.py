@@ -62,12 +62,13 @@ async def test_a_footer_that_something_else_wrote_lets_nothing_go(world: CliWorl
     assert orphan in world.bookkeeper.ledgers and "its znode has version" in swept.doubts[0].why
 
 
-async def test_what_is_older_than_the_footers_znode_is_kept_whatever_its_epoch(world: CliWorld) -> None:
-    """A footer that was deleted and made anew reaches every epoch in time; the ledgers of before were never its own."""
+@pytest.mark.parametrize("older_ms", [1, 60_000])
+async def test_what_is_older_than_the_footers_znode_is_kept_whatever_its_epoch(world: CliWorld, older_ms: int) -> None:
+    """A footer that was deleted and made anew, also at once, reaches every epoch in time; the ledgers of before were never its own."""
     footer = await world.closed(l7=((1, 3),))
     ports = await world.ports("writer")
     old = await ledger(ports, 1, "before")
-    world.bookkeeper.ledgers[old].created_ms = world.zookeeper.tree.get(NAME.path()).stat.ctime_ms - 60_000
+    world.bookkeeper.ledgers[old].created_ms = world.zookeeper.tree.get(NAME.path()).stat.ctime_ms - older_ms
     later = replace(footer, epoch=footer.epoch + 10)
     node = await ports.zookeeper.get(NAME.path())
     await ports.zookeeper.set(NAME.path(), footer_bytes.encode(later.written_at(node.version + 1)), node.version)
