@@ -29,7 +29,7 @@ from tools.mutants.trial import Session, Verdict
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "runtime")
-TESTS = tuple(f"daemon/tests/{room}" for room in ("core", "scenarios", "runtime", "format", "stream"))
+TESTS = tuple(f"daemon/tests/{room}" for room in ("core", "scenarios", "runtime", "format", "stream", "cli/test_gc.py"))
 NATIVE_SEEDS, OTHER_SEEDS = 44, 8
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 BASELINE = ROOT / ".build/mutants.pickle"

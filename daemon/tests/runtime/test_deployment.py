@@ -12,7 +12,7 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
+from cursorkeeper_clients.zookeeper.fake_faults import ANY, NotNow, UnknownDone, UnknownNotDone
 
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, World, acks
@@ -48,6 +48,26 @@ async def test_a_lost_answer_does_not_make_two_ids() -> None:
     world.zookeeper.faults.next("set", UnknownNotDone())
     made = await (await store(world.zookeeper, new, "/elsewhere")).deployment()
     assert made == f"{3:032x}" == await (await store(world.zookeeper, new, "/elsewhere")).deployment()
+
+
+@virtual
+async def test_a_root_is_asked_once() -> None:
+    """Every ledger that is created carries the id: it must not cost a read, or wait for a ZooKeeper that is away."""
+    world = World()
+    footers = await store(world.zookeeper, ids())
+    made = await footers.deployment()
+    world.zookeeper.faults.next(ANY, NotNow(), times=9)
+    assert await footers.deployment() == await footers.known_deployment() == made
+
+
+@virtual
+async def test_a_server_that_lags_hides_no_id() -> None:
+    world = World()
+    session = world.zookeeper.session()
+    await session.start()
+    session.lag()
+    made = await (await store(world.zookeeper, ids())).deployment()
+    assert await FooterStore(session, EncodeSettings()).known_deployment() == made
 
 
 @virtual

@@ -40,3 +40,20 @@ async def test_a_parent_that_is_missing_twice_is_tried_again() -> None:
     assert await footers.write(NAME, 8, footer, ABSENT) == ev.FooterWritten(8, 0)
     await session.delete(NAME.path(), 0)
     assert await footers.write(NAME, 9, footer, 0) == ev.FooterGone(9)
+
+
+@virtual
+async def test_what_is_read_behind_a_sync_is_no_older_than_the_sync() -> None:
+    """A server that lags shows the tree of before; after a write without an answer that would be taken for the outcome."""
+    world = World()
+    made = Source(await world.keeper())
+    await made.open()
+    session = world.zookeeper.session()
+    await session.start()
+    footers = FooterStore(session, EncodeSettings())
+    session.lag()
+    await Source(await world.keeper("other")).open()
+    shown = await footers.read(NAME, 1, sync=False)
+    assert isinstance(shown, ev.FooterRead) and shown.footer is not None and shown.footer.epoch == 1
+    shown = await footers.read(NAME, 2, sync=True)
+    assert isinstance(shown, ev.FooterRead) and shown.footer is not None and shown.footer.epoch == 2
