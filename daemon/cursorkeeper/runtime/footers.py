@@ -8,7 +8,6 @@ Several roots may share one BookKeeper; the id in a ledger's custom metadata say
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -181,5 +180,4 @@ class FooterStore:
                     found.append((codec.decode(node.data, name, node.version), node.stat.ctime_ms))
                 except DamageError as e:
                     found.append((e, node.stat.ctime_ms))
-            await asyncio.sleep(0)
         return found
