@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from collections import deque
@@ -57,7 +58,7 @@ async def run(stack: Standalone, cases: tuple[tuple[str, int], ...] = CASES, loa
 async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, load_s: float) -> list[Row]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.many_cursors"),
-        *(daemon.address, pattern, str(cursors), str(number), str(load_s)),
+        *(daemon.address, str(daemon.pid), pattern, str(cursors), str(number), str(load_s)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -87,6 +88,9 @@ async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, 
         *(row(f"message to durable {key[:-3]}", value, "ms", "500 ms" if key == "p99_ms" else "") for key, value in seen.items()),
         row("messages durable under load", first["durable_per_s"], "/s", "", first["durable_per_s"] / cursors, "what is sent"),
         row("longest wait of a cursor", first["worst_cursor_ms"], "ms", aim_3x, first["unfairness"], "the median cursor's"),
+        row("daemon's CPU under load", first["daemon_cores"], "cores"),
+        row("daemon's CPU of a durable message", 1e6 * first["daemon_cores"] / max(first["durable_per_s"], 1e-9), "us"),
+        row("source's CPU under load", first["source_cores"], "cores"),
         row("pauses", first["pauses"], "", "0"),
         row("until normal after the load", first["normal_s"], "s", "5 s"),
         row("ledgers named", named, "", "1x", named / cursors, "the cursors"),
@@ -264,7 +268,13 @@ class Load:
             await asyncio.sleep(0.005)
 
 
-async def _source(address: str, pattern: str, cursors: int, number: int, load_s: float) -> None:
+def _cpu_s(pid: int) -> float:
+    """What a process has spent, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _source(address: str, daemon_pid: int, pattern: str, cursors: int, number: int, load_s: float) -> None:
     load = Load(pattern, cursors, f"persistent://bench/ns/many-{number}")
     await load.connect(address)
     # each cursor sends from the moment it is open; the goal of 3,000 is to be there first
@@ -275,9 +285,9 @@ async def _source(address: str, pattern: str, cursors: int, number: int, load_s:
     load.durable_at.clear()
     for cursor in load.cursors:
         cursor.longest_ms = 0.0
-    began = load.now()
+    began, daemon_s, source_s = load.now(), _cpu_s(daemon_pid), _cpu_s(os.getpid())
     await load.at_a_rate(cursors, load_s)
-    ended = load.now()
+    ended, daemon_s, source_s = load.now(), _cpu_s(daemon_pid) - daemon_s, _cpu_s(os.getpid()) - source_s
     settled_ms = quantile([c.settled_ms for c in load.cursors if c.settled_ms is not None] or [0.0], 0.99)
     durable = sum(1 for at in load.durable_at if began <= at <= ended)
     # a tenth of the load goes on
@@ -296,6 +306,8 @@ async def _source(address: str, pattern: str, cursors: int, number: int, load_s:
         "durable_per_s": durable / (ended - began),
         "worst_cursor_ms": max(longest),
         "unfairness": max(longest) / quantile(longest, 0.5),
+        "daemon_cores": daemon_s / (ended - began),
+        "source_cores": source_s / (ended - began),
         "pauses": load.pauses,
         "normal_s": max(0.0, max(late, default=0.0) - ended),
     }
@@ -310,9 +322,10 @@ async def _source(address: str, pattern: str, cursors: int, number: int, load_s:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("address")
+    parser.add_argument("daemon_pid", type=int)
     parser.add_argument("pattern")
     parser.add_argument("cursors", type=int)
     parser.add_argument("number", type=int)
     parser.add_argument("load_s", type=float)
     given = parser.parse_args()
-    asyncio.run(_source(given.address, given.pattern, given.cursors, given.number, given.load_s))
+    asyncio.run(_source(given.address, given.daemon_pid, given.pattern, given.cursors, given.number, given.load_s))
