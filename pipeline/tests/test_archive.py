@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,99 +140,135 @@ def name(tenant: str, what: str = "topic") -> CursorName:
     return CursorName(f"persistent://{tenant}/ns/{what}", "sub")
 
 
+@dataclass
+class Archive:
+    """The archive of a fleet in a folder, and the runs that fill it."""
+
+    spark: SparkSession
+    source: Options
+    out: Reporter
+    capsys: pytest.CaptureFixture[str]
+
+    @property
+    def path(self) -> Path:
+        return Path(self.out.folder)
+
+    @property
+    def folder(self) -> DayFolder:
+        return DayFolder(self.out.folder, tuple(archive.ARCHIVED))
+
+    async def run(self, day: str, code: int = CLEAN, source: Options | None = None) -> dict[str, Any]:
+        """One run of the job; what it said."""
+        assert await asyncio.to_thread(archive.run, self.spark, source or self.source, archive.Arguments(day=day), self.out) == code
+        said: dict[str, Any] = json.loads(self.capsys.readouterr().out)
+        return said
+
+    def kept(self, table: str, day: int) -> list[Any]:
+        return archive.archived(self.spark, self.folder, table).where(f"day = '2026-11-{day}'").orderBy("cursor_key").collect()
+
+    def all_kept(self, day: int) -> dict[str, list[Any]]:
+        return {table: self.kept(table, day) for table in archive.ARCHIVED}
+
+    def tenants(self, table: str, day: int) -> set[str]:
+        return {path.name.removeprefix("tenant=") for path in (self.path / f"{table}/day=2026-11-{day}").glob("tenant=*")}
+
+    def staged(self) -> list[Path]:
+        return list((self.path / "_staging").iterdir())
+
+
+async def run_that_dies(kept: Archive) -> None:
+    """The first day again; the driver dies when half of the tables are in their place."""
+    left = len(archive.ARCHIVED) + 1
+
+    def dies(_step: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Died
+
+    with pytest.raises(Died):
+        dying = DayFolder(kept.out.folder, tuple(archive.ARCHIVED), say=dies)
+        await asyncio.to_thread(archive.keep_day, kept.spark, kept.source, dying, date(2026, 11, 20))
+    assert len(kept.staged()) == 1, "it died in the middle"
+    assert {"gone" in kept.tenants(table, 20) for table in archive.ARCHIVED} == {True, False}, "some tables are new, some are not"
+
+
+def assert_lags(kept: Archive) -> None:
+    """The closed cursor has not moved for a day, the live one has more holes."""
+    lags = {(r["cursor_key"], r["day"].day): r for r in kept.spark.read.parquet(str(kept.path / "lag")).collect()}
+    still, grown = lags[cursor_key(name("007")), 21], lags[cursor_key(name("b")), 21]
+    assert (still["oldest_hole_days_at_least"], still["holes_grown"], still["since"]) == (1, 0, date(2026, 11, 20))
+    assert grown["holes_grown"] > 0 and grown["days"] == 1 and grown["oldest_hole_days_at_least"] == 1
+    assert lags[cursor_key(name("new")), 21]["days"] is None
+
+
+async def run_of_one_tenant(kept: Archive) -> None:
+    """The others' rows of the day stay."""
+    before = kept.all_kept(21)
+    said = await kept.run("2026-11-21", FINDINGS, replace(kept.source, tenant="b"))
+    assert said["status"]["footers"] == {"OK": 3, "DAMAGED": 1} and said["days"] == 2
+    after = kept.all_kept(21)
+    for table in archive.ARCHIVED:
+        old, new = ([r for r in rows[table] if r["tenant"] != "b"] for rows in (before, after))
+        assert new == old and kept.tenants(table, 21) == {"007", "b", "new"}, table
+    (was,), (now,) = ([r for r in rows["hole_stats"] if r["tenant"] == "b"] for rows in (before, after))
+    assert now["hole_entries"] > was["hole_entries"]
+
+
+async def runs_that_are_refused(kept: Archive) -> None:
+    """What a day is not kept by, and a root that is another, do nothing to it."""
+    source, before = kept.source, kept.all_kept(21)
+    empty = replace(source, root=f"{source.root}-empty")
+    async with connect.zookeeper(empty.settings) as zookeeper:
+        await connect.footer_store(zookeeper, empty.settings).deployment()
+    for wrong, said_of_it in (
+        (replace(source, namespace="b/ns"), "by tenant.*What to do"),
+        (empty, "no cursor was read.*What to do"),
+        (replace(empty, tenant="b"), "no cursor of tenant b was read.*What to do"),
+        (replace(source, root=f"{source.root}-mistyped"), "does not exist"),
+    ):
+        with pytest.raises((OptionError, CommandError), match=said_of_it):
+            await kept.run("2026-11-21", source=wrong)
+        assert kept.all_kept(21) == before
+
+
 @pytest.mark.slow
 async def test_days_are_kept_replaced_and_survive_a_crash(
     spark: SparkSession, stack: Standalone, root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = options_of(stack, root)
-    out = Reporter("archive", str(tmp_path / "kept"), as_json=True)
-    folder = DayFolder(out.folder, tuple(archive.ARCHIVED))
-
-    async def run(day: str, code: int = CLEAN, source: Options = source) -> dict[str, Any]:
-        assert await asyncio.to_thread(archive.run, spark, source, archive.Arguments(day=day), out) == code
-        said: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return said
-
-    def kept(table: str, day: int) -> list[Any]:
-        return archive.archived(spark, folder, table).where(f"day = '2026-11-{day}'").orderBy("cursor_key").collect()
-
-    def tenants(table: str, day: int) -> set[str]:
-        return {path.name.removeprefix("tenant=") for path in (tmp_path / f"kept/{table}/day=2026-11-{day}").glob("tenant=*")}
-
+    kept = Archive(spark, options_of(stack, root), Reporter("archive", str(tmp_path / "kept"), as_json=True), capsys)
     async with fleet(stack, root) as made:
         await made.closed(name("007"), rounds=3)
         live = await made.source(name("b"))
         await made.acked(live, 2)
         gone = await made.source(name("gone"))
         await made.acked(gone, 1)
-        assert (await run("2026-11-20"))["cursors"] == 3
-        assert tenants("cursors", 20) == {"007", "b", "gone"}
-        first = {r["cursor_key"]: r for r in kept("hole_stats", 20)}
+        assert (await kept.run("2026-11-20"))["cursors"] == 3
+        assert kept.tenants("cursors", 20) == {"007", "b", "gone"}
+        first = {r["cursor_key"]: r for r in kept.kept("hole_stats", 20)}
         assert {r["tenant"] for r in first.values()} == {"007", "b", "gone"}, "a tenant is a text"
         one = first[cursor_key(name("007"))]
         assert (one["hole_entries"], one["acked_entries"], one["first_hole_ledger"], one["first_hole_entry"]) == (60, 60, 7, 0)
-
-        # the same day again, with a tenant less; the driver dies when half of the tables are in their place
         gone.send(ev.Delete())
         await gone.told.until(lambda: bool(gone.told.ended))
-        left = len(archive.ARCHIVED) + 1
-
-        def dies(_step: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Died
-
-        with pytest.raises(Died):
-            dying = DayFolder(out.folder, tuple(archive.ARCHIVED), say=dies)
-            await asyncio.to_thread(archive.keep_day, spark, source, dying, date(2026, 11, 20))
-        assert len(list((tmp_path / "kept/_staging").iterdir())) == 1, "it died in the middle"
-        assert {"gone" in tenants(table, 20) for table in archive.ARCHIVED} == {True, False}, "some tables are new, some are not"
+        await run_that_dies(kept)
 
         # the next day ends what was begun; one has more holes, one is new, and one is damaged, which is a row and a finding
         await made.acked(live, 2, start=2)
         await made.closed(name("new"), rounds=1)
         await made.closed(name("new", "broken"), rounds=1)
         await made.overwrite(name("new", "broken"), b"no footer")
-        said = await run("2026-11-21", FINDINGS)
+        said = await kept.run("2026-11-21", FINDINGS)
         assert said["recovered"] == ["2026-11-20"] and said["days"] == 2 and said["cursors"] == 3
-        assert said["status"]["footers"] == {"OK": 3, "DAMAGED": 1}
-        assert not list((tmp_path / "kept/_staging").iterdir())
-        for table in archive.ARCHIVED:
-            assert tenants(table, 20) == {"007", "b"} and tenants(table, 21) == {"007", "b", "new"}, table
-        assert {r["role"] for r in kept("segments", 20)} == {"chain"}
-
-        # what is said of it: the closed cursor has not moved for a day, the live one has more holes
-        lags = {(r["cursor_key"], r["day"].day): r for r in spark.read.parquet(str(tmp_path / "kept/lag")).collect()}
-        still, grown = lags[cursor_key(name("007")), 21], lags[cursor_key(name("b")), 21]
-        assert (still["oldest_hole_days_at_least"], still["holes_grown"], still["since"]) == (1, 0, date(2026, 11, 20))
-        assert grown["holes_grown"] > 0 and grown["days"] == 1 and grown["oldest_hole_days_at_least"] == 1
-        assert lags[cursor_key(name("new")), 21]["days"] is None
+        assert said["status"]["footers"] == {"OK": 3, "DAMAGED": 1} and not kept.staged()
         assert said["oldest"][0]["oldest_hole_days_at_least"] == 1
-
-        # one tenant again: the others' rows of the day stay; what a day is not kept by, and a root that is another, do nothing to it
-        before = {table: kept(table, 21) for table in archive.ARCHIVED}
-        await made.acked(live, 2, start=4)
-        said = await run("2026-11-21", FINDINGS, replace(source, tenant="b"))
-        assert said["status"]["footers"] == {"OK": 3, "DAMAGED": 1} and said["days"] == 2
-        after = {table: kept(table, 21) for table in archive.ARCHIVED}
         for table in archive.ARCHIVED:
-            old, new = ([r for r in rows[table] if r["tenant"] != "b"] for rows in (before, after))
-            assert new == old and tenants(table, 21) == {"007", "b", "new"}, table
-        (was,), (now,) = ([r for r in rows["hole_stats"] if r["tenant"] == "b"] for rows in (before, after))
-        assert now["hole_entries"] > was["hole_entries"]
-        empty = replace(source, root=f"{root}-empty")
-        async with connect.zookeeper(empty.settings) as zookeeper:
-            await connect.footer_store(zookeeper, empty.settings).deployment()
-        for wrong, said_of_it in (
-            (replace(source, namespace="b/ns"), "by tenant.*What to do"),
-            (empty, "no cursor was read.*What to do"),
-            (replace(empty, tenant="b"), "no cursor of tenant b was read.*What to do"),
-            (replace(source, root=f"{root}-mistyped"), "does not exist"),
-        ):
-            with pytest.raises((OptionError, CommandError), match=said_of_it):
-                await run("2026-11-21", source=wrong)
-            assert {table: kept(table, 21) for table in archive.ARCHIVED} == after
+            assert kept.tenants(table, 20) == {"007", "b"} and kept.tenants(table, 21) == {"007", "b", "new"}, table
+        assert {r["role"] for r in kept.kept("segments", 20)} == {"chain"}
+        assert_lags(kept)
+        await made.acked(live, 2, start=4)
+        await run_of_one_tenant(kept)
+        await runs_that_are_refused(kept)
 
 
 # --- tables of a catalog ------------------------------------------------------------------------------------------------------------

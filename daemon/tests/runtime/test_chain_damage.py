@@ -197,23 +197,16 @@ async def _assert_fell_back(here: Kept) -> None:
     await here.assert_all_there(source)
 
 
+@pytest.mark.parametrize("part", ["segment", "end"])
 @virtual
-async def test_segments_that_the_end_record_was_not_made_of_fall_back() -> None:
-    """Both are whole, but they do not belong together."""
+async def test_a_record_that_the_next_one_was_not_made_of_falls_back(part: str) -> None:
+    """A segment that is whole and not the one whose checksum the end record has; an end record that is whole, lists the same
+    segments, and is not the one whose checksum the footer has."""
     here = await kept()
-    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
-    good = record.decode(ledger.entries[here.base.first_entry], NAME.record_hash)
-    ledger.entries[here.base.first_entry] = record.encode(replace(good, sequence=good.sequence + 77))
-    await _assert_fell_back(here)
-
-
-@virtual
-async def test_an_end_record_that_the_footer_was_not_made_of_falls_back() -> None:
-    """It is whole, lists the same segments, and is not the one whose checksum the footer has."""
-    here = await kept()
-    ledger = here.world.bookkeeper.ledgers[here.base.ledger]
-    good = record.decode(ledger.entries[here.base.last_entry], NAME.record_hash)
-    ledger.entries[here.base.last_entry] = record.encode(replace(good, sequence=good.sequence + 77))
+    entries = here.world.bookkeeper.ledgers[here.base.ledger].entries
+    entry = here.base.first_entry if part == "segment" else here.base.last_entry
+    good = record.decode(entries[entry], NAME.record_hash)
+    entries[entry] = record.encode(replace(good, sequence=good.sequence + 77))
     await _assert_fell_back(here)
 
 

@@ -212,14 +212,20 @@ def test_an_inline_state_confirms_only_what_it_holds() -> None:
     bench.ask()
 
 
-def test_an_inline_state_ends_the_snapshot_that_was_being_written() -> None:
-    """Its ledger does not answer. What comes next is a snapshot of its own, in one ledger, and it can be read."""
-    bench = Bench()
+def _asked_for_a_snapshot(bench: Bench) -> Owner:
+    """An owner with some deltas behind it, that was asked and has done nothing yet."""
     a = bench.opened("A")
     for entry in range(0, 20, 2):
         a.ack(entry)
         a.go()
     a.step(ev.Snapshot())
+    return a
+
+
+def test_an_inline_state_ends_the_snapshot_that_was_being_written() -> None:
+    """Its ledger does not answer. What comes next is a snapshot of its own, in one ledger, and it can be read."""
+    bench = Bench()
+    a = _asked_for_a_snapshot(bench)
     a.go(lambda: "Segment" in [type(e.record.body).__name__ for e in a.todo if isinstance(e, fx.Append) and isinstance(e.record, Record)])
     a.ack(1)
     _silence(bench, a)
@@ -235,11 +241,7 @@ def test_an_inline_state_ends_the_snapshot_that_was_being_written() -> None:
 def test_a_switch_that_was_sent_is_not_given_up_with_its_ledger() -> None:
     """The ledger fails while the switch is on its way: its answer decides, and no second snapshot is begun for it."""
     bench = Bench()
-    a = bench.opened("A")
-    for entry in range(0, 20, 2):
-        a.ack(entry)
-        a.go()
-    a.step(ev.Snapshot())
+    a = _asked_for_a_snapshot(bench)
     a.go(lambda: any(isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase) for e in a.todo))
     switch = next(e for e in a.todo if isinstance(e, fx.WriteFooter))
     a.todo.remove(switch)
