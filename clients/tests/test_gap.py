@@ -22,4 +22,4 @@ async def test_the_first_message_leaves_at_once_and_the_next_one_waits() -> None
 async def test_after_the_pause_it_leaves_at_once() -> None:
     gap = Gap(0)
     gap.sent()
-    await asyncio.wait_for(gap.wait(), 10)
+    await asyncio.wait_for(gap.wait(), 60)

@@ -139,7 +139,7 @@ async def test_sending_before_the_state_is_here_is_a_defect(session: SourceSessi
 async def test_nobody_there_and_a_silent_keeper(fake_keeper: FakeKeeper) -> None:
     fake_keeper.faults.silent = True
     with pytest.raises(KeeperTimeout, match="Hello"):
-        await SourceConnection(fake_keeper.address, replace(SETTINGS, connect_timeout_s=0.2)).connect()
+        await SourceConnection(fake_keeper.address, replace(SETTINGS, connect_timeout_s=1.0)).connect()
     await fake_keeper.kill()
     with pytest.raises(SessionLost, match="UNAVAILABLE"):
         await SourceConnection(fake_keeper.address, SETTINGS).connect()

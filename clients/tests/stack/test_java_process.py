@@ -19,7 +19,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     """A process whose program is the given Python text."""
     made: list[JavaProcess] = []
 
-    def build(program: str, *, start_max_s: float = 10.0) -> JavaProcess:
+    def build(program: str, *, start_max_s: float = 60.0) -> JavaProcess:
         script = tmp_path / "java"
         script.write_text(f"#!{sys.executable}\nimport os, signal, sys, time\n{program}\n")
         script.chmod(script.stat().st_mode | stat.S_IXUSR)

@@ -32,7 +32,7 @@ class Wire:
     def send(self, **message: Any) -> None:
         self._out.put_nowait(pb.SourceMessage(**message))
 
-    async def until(self, kind: str, limit_s: float = 10.0) -> Any:
+    async def until(self, kind: str, limit_s: float = 60.0) -> Any:
         async with asyncio.timeout(limit_s):
             while True:
                 try:
