@@ -22,7 +22,6 @@ class PatientClock:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._at, self._loop_at = 0.0, 0.0
         self._unanswered = 0
         self._beat: asyncio.TimerHandle | None = None
         self._at = self._loop_at = self._loop.time()
