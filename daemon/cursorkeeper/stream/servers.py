@@ -15,7 +15,7 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
-from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper.stream.wire import messages_of
 from google.protobuf.message import DecodeError
 
 log = structlog.get_logger("cursorkeeper.stream")
@@ -102,11 +102,11 @@ class AckSinkService:
         self._greetings = asyncio.Semaphore(greetings_max)
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """As the generated code would, but that what is sent is serialised already."""
-        method = grpc.stream_stream_rpc_method_handler(self.publish, request_deserializer=pb.SourceMessage.FromString)
+        """As the generated code would, but that what is sent is serialised already, and what comes is looked at before it is parsed."""
+        method = grpc.stream_stream_rpc_method_handler(self.publish)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cursorkeeper.acks.v1.AckSink", {"Publish": method}),))
 
-    async def publish(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[bytes]:
+    async def publish(self, request_iterator: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """One stream. Ends with FAILED_PRECONDITION on a violation of the protocol, RESOURCE_EXHAUSTED if not read, or if there are
         too many, or too many without a Hello before it, DEADLINE_EXCEEDED without a Hello."""
         if self._streams >= self._streams_max:
@@ -115,7 +115,7 @@ class AckSinkService:
         self._streams += 1
         session = self._sessions()
         is_read = asyncio.Event()
-        reader = asyncio.ensure_future(self._read(session, request_iterator, is_read))
+        reader = asyncio.ensure_future(self._read(session, messages_of(request_iterator), is_read))
         reader.add_done_callback(lambda _task: session.outbox.close())
         is_late = asyncio.get_running_loop().call_later(self._hello_timeout_s, _end_if_silent, session)
         try:
@@ -230,10 +230,7 @@ class Subscriber:
     async def _once(self) -> None:
         session = self._sessions()
         async with grpc.aio.insecure_channel(self.address, options=channel_options(self._message_bytes_max, server=False)) as channel:
-            subscribe = channel.stream_stream(
-                "/cursorkeeper.acks.v1.AckSource/Subscribe", response_deserializer=pb.SourceMessage.FromString
-            )
-            call = subscribe()
+            call = channel.stream_stream("/cursorkeeper.acks.v1.AckSource/Subscribe")()
             reader = asyncio.ensure_future(self._receive_all(session, call))
             writer = asyncio.ensure_future(self._write_all(session, call))
             try:
@@ -255,7 +252,7 @@ class Subscriber:
 
     async def _receive_all(self, session: Session, call: Any) -> None:
         async def heard() -> AsyncIterator[Any]:
-            async for message in call:
+            async for message in messages_of(call):
                 self.connected = True
                 yield message
 

@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
 
 PROTOCOL_VERSIONS = (1,)
-HELLO_BYTES_MAX = 16 * 1024
 
 
 class ProtocolViolation(Exception):
     """The stream ends with a status; `message` says what was wrong and what to do."""
+
+
+def too_many_grouped(count: int) -> ProtocolViolation:
+    return ProtocolViolation(f"a group of {count} messages: {GROUP_MESSAGES_MAX} are allowed (group_messages_max of Hello)")
 
 
 class Handle:
@@ -183,7 +186,7 @@ class Session:
         if not self._greeted:
             raise ProtocolViolation("the first message must be Hello")
         if count > GROUP_MESSAGES_MAX:
-            raise ProtocolViolation(f"a group of {count} messages: {GROUP_MESSAGES_MAX} are allowed (group_messages_max of Hello)")
+            raise too_many_grouped(count)
         return message.group.messages
 
     def receive(self, message: pb.SourceMessage) -> None:
@@ -213,8 +216,6 @@ class Session:
     def _hello(self, hello: pb.Hello) -> None:
         if self._greeted:
             raise ProtocolViolation("a second Hello")
-        if (size := hello.ByteSize()) > HELLO_BYTES_MAX:
-            raise ProtocolViolation(f"a Hello of {size} bytes: {HELLO_BYTES_MAX} are allowed")
         if not set(hello.protocol_versions) & set(PROTOCOL_VERSIONS):
             raise ProtocolViolation(
                 f"protocol versions {sorted(hello.protocol_versions)} of {hello.name!r}: "

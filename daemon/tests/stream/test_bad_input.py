@@ -9,6 +9,8 @@ from typing import Any
 
 import grpc
 import pytest
+from cursorkeeper.stream.session import ProtocolViolation
+from cursorkeeper.stream.wire import source_message
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 
@@ -204,6 +206,39 @@ async def test_a_violation_of_the_protocol_ends_the_stream_with_a_reason(wire: W
 
 def group(*messages: pb.SourceMessage) -> pb.SourceGroup:
     return pb.SourceGroup(messages=messages)
+
+
+LONG = "x" * 1_100_000
+MAPS = {
+    "acks": pb.SourceMessage(ack_batch=pb.AckBatch(handle=1, seq=2, properties=pb.MarkDeleteProperties(values={LONG: 1}))),
+    "open": pb.SourceMessage(open_cursor=pb.OpenCursor(handle=2, topic=TOPIC, subscription="t", cursor_properties={LONG: ""})),
+    "set": pb.SourceMessage(
+        set_cursor_properties=pb.SetCursorProperties(handle=1, seq=2, generation=1, properties=pb.CursorProperties(values={"k": LONG}))
+    ),
+}
+
+
+@pytest.mark.parametrize("where", [*MAPS, *(f"grouped {name}" for name in MAPS)])
+async def test_maps_of_more_than_a_mebibyte_are_not_taken_apart(where: str) -> None:
+    """Of a few hundred thousand short names it takes seconds: nobody else would get an answer meanwhile."""
+    message = MAPS[where.removeprefix("grouped ")]
+    if where.startswith("grouped"):
+        message = pb.SourceMessage(group=group(pb.SourceMessage(hello=pb.Hello(name="t")), message))
+    with pytest.raises(ProtocolViolation, match=r"properties of 1100... bytes in one message: 1048576 are allowed"):
+        source_message(message.SerializeToString())
+
+
+async def test_a_large_message_is_what_it_was() -> None:
+    properties = pb.MarkDeleteProperties(values={"x" * 60_000: 7})
+    ledgers = [pb.LedgerAcks(ledger_id=at, entries=range(1_000)) for at in range(900)]
+    message = pb.SourceMessage(ack_batch=pb.AckBatch(handle=1, seq=2, generation=3, properties=properties, ledgers=ledgers))
+    assert source_message(message.SerializeToString()) == message
+
+
+async def test_what_comes_before_a_hello_is_not_taken_apart(wire: Wire) -> None:
+    wire.send(ack_batch=entries(*range(20_000)))
+    with pytest.raises(EOFError, match="the first message must be one"):
+        await wire.until("hello")
 
 
 @pytest.mark.parametrize(

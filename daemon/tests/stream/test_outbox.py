@@ -120,14 +120,14 @@ async def test_a_source_that_does_not_read_loses_its_stream_only() -> None:
         sessions.append(made)
         return made
 
-    async def requests() -> AsyncIterator[pb.SourceMessage]:
-        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1]))
+    async def requests() -> AsyncIterator[bytes]:
+        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()
         yield pb.SourceMessage(
             open_cursor=pb.OpenCursor(handle=1, topic="persistent://t/ns/x", subscription="s", create=True, takeover=True)
-        )
+        ).SerializeToString()
         await greeted.wait()
         for _ in range(50):
-            yield pb.SourceMessage(ack_batch=pb.AckBatch(handle=99, seq=1, generation=1))
+            yield pb.SourceMessage(ack_batch=pb.AckBatch(handle=99, seq=1, generation=1)).SerializeToString()
         await asyncio.Event().wait()
 
     context: Any = Context()
@@ -193,11 +193,11 @@ async def test_streams_without_a_hello_are_read_a_few_at_a_time() -> None:
             self.status = (code, details)
             await held.wait()
 
-    async def requests(number: int) -> AsyncIterator[pb.SourceMessage]:
+    async def requests(number: int) -> AsyncIterator[bytes]:
         read.append(number)
         if number < 3:
             await silent.wait()
-        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1]))
+        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()
         await asyncio.Event().wait()
 
     service = AckSinkService(
@@ -224,8 +224,8 @@ async def test_who_has_said_hello_holds_no_place() -> None:
     world = World()
     keeper = await world.keeper()
 
-    async def requests() -> AsyncIterator[pb.SourceMessage]:
-        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1]))
+    async def requests() -> AsyncIterator[bytes]:
+        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()
         await asyncio.Event().wait()
 
     service = AckSinkService(lambda: Session(keeper, CreditPool(), name="k", incarnation="1"), greetings_max=1)
