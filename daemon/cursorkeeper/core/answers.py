@@ -240,6 +240,11 @@ def _asks_zookeeper(m: CursorMachine) -> bool:
     return m.state is State.CLAIMING or m.state in OWNING
 
 
+def is_end_with_zookeeper(m: CursorMachine) -> bool:
+    """A machine on its way out, or that is opened only to go: it is a footer that it waits for."""
+    return m.state is State.CLAIMING or (m.state in OWNING and m.commit.outstanding is not None)
+
+
 def turn_came(m: CursorMachine) -> None:
     """What waited for its turn is sent now: from here on it is ZooKeeper that is waited for, if it has not failed before."""
     for question in m.answers.questions.values():

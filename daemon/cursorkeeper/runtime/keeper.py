@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cursorkeeper.core import answers, evidence
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.answers import UNAVAILABLE_REMEDY
 from cursorkeeper.core.errors import Refusal, RefusedError
@@ -46,6 +47,8 @@ ROOM_MIN = 2
 """A turn may take two places: a segment goes with the delta in front of it."""
 ROOM_LOOKS = 8
 """So often in `bookkeeper_away_ms` a full window is looked at."""
+END_LOOKS = 8
+"""So often in `answer_wait_max_ms` somebody who waits for the end of a cursor is looked at."""
 TURNS_MAX = 32
 """Cursors that get their turn before the loop looks at everything else."""
 PAUSE_S, PAUSE_TURNS = 0.001, 5
@@ -63,6 +66,8 @@ class Waiting:
     listener: Listener
     deletes: bool = False
     """And deleted then: what the handle wished while it waited."""
+    since_s: float | None = None
+    """Since when the end waits for ZooKeeper."""
 
 
 class Intake:
@@ -301,6 +306,7 @@ class Keeper:
             self._forget(runner)
         self._ready.clear()
         self._wanting.clear()
+        self._waiting_to_open.clear()
 
     # ---- cursors
 
@@ -338,8 +344,9 @@ class Keeper:
 
     def _attach(self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener) -> None:
         if runner.machine.is_leaving:
-            self._waiting_to_open[attach] = Waiting(listener)
+            waiting = self._waiting_to_open[attach] = Waiting(listener)
             runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
+            self._look_at_end(runner, attach, waiting)
             return
         if runner.handle is not None and not request.takeover:
             self._waiting_to_open[attach] = Waiting(listener)
@@ -348,6 +355,24 @@ class Keeper:
         if runner.machine.state in OPENING:
             runner.machine.opening.allow(create=request.create, takeover=request.takeover)
         runner.attach(attach, listener, request)
+
+    def _look_at_end(self, runner: CursorRunner, attach: int, waiting: Waiting) -> None:
+        """Who waits for the end of a cursor waits for ZooKeeper no longer than an open does (`answers`)."""
+        if self._waiting_to_open.get(attach) is not waiting or runner.is_ended:
+            return
+        now, limit_s = self._clock(), self.limits.answer_wait_max_ms / 1000
+        if not answers.is_end_with_zookeeper(runner.machine):
+            waiting.since_s = None
+        elif evidence.is_footer_held(runner.machine):
+            waiting.since_s = max(waiting.since_s or now, self._heard_s)
+        else:
+            waiting.since_s = waiting.since_s or now
+        if waiting.since_s is not None and now >= waiting.since_s + limit_s:
+            del self._waiting_to_open[attach]
+            why = f"the cursor is on its way out, and ZooKeeper did not take its footer, not within {limit_s:g} s"
+            waiting.listener.on_refused(Refusal.UNAVAILABLE, why, UNAVAILABLE_REMEDY)
+            return
+        asyncio.get_running_loop().call_later(limit_s / END_LOOKS, self._look_at_end, runner, attach, waiting)
 
     def _held_by_another(self, runner: CursorRunner, proof: Proof, request: ev.Open, attach: int, listener: Listener) -> None:
         """That another handle holds the cursor is an answer, too: it may be held elsewhere since, or by nobody."""

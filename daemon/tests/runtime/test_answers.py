@@ -56,6 +56,29 @@ async def no_failures(world: World) -> None:
         assert keeper.failures == []
 
 
+@pytest.mark.parametrize("stall_s", [2.0, 100.0])
+@virtual
+async def test_an_open_behind_a_close_that_zookeeper_does_not_answer_is_told_so_in_time(stall_s: float) -> None:
+    """The cursor is on its way out, and its end does not come: whoever waits for it is not kept waiting longer than anybody else."""
+    world = World(limits=Limits(answer_wait_max_ms=10_000))
+    a = Source(await world.keeper("a"))
+    await a.open()
+    await a.durable(a.ack(acks(DATA, 1)))
+    link_of(a.keeper).stall(stall_s)
+    a.send_close()
+    again, began = Source(a.keeper), asyncio.get_running_loop().time()
+    told = await again.open()
+    waited_s = asyncio.get_running_loop().time() - began
+    if stall_s < 10:
+        assert told.refused is None and again.machine.acks.is_acked(DATA, 1)
+    else:
+        assert told.refused is not None and told.refused[0] == "UNAVAILABLE" and "ZooKeeper" in told.refused[1]
+        assert 10 <= waited_s < 15
+        await asyncio.sleep(stall_s)
+        assert a.told.ended == "closed" and NAME not in a.keeper.cursors, "nobody wants it any more"
+    await no_failures(world)
+
+
 @pytest.mark.parametrize("reset", [False, True])
 @virtual
 async def test_an_open_with_takeover_waits_for_the_proof_and_then_shows_everything(reset: bool) -> None:
