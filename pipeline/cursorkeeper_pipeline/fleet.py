@@ -1,6 +1,6 @@
 """The tables as a user of a notebook asks for them, so that no more is read of BookKeeper than is asked for.
 
-Spark gives a Python source no filter of a join, and mixes up the filters of one DataFrame's queries (`source.reader.Pushing`). Here which
+Spark gives a Python source no filter of a join, and mixes up the filters of one DataFrame's queries (`source.reader`). Here which
 cursors are read is said when the table is asked for: by options, or by a DataFrame of cursors, chosen in any way that Spark knows.
 
     fleet = Fleet(spark, zookeeper="zk1:2181", gateway="gw:7651")

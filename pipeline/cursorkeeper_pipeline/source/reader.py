@@ -28,26 +28,6 @@ class Planned(InputPartition):
         self.part, self.parts = part, parts
 
 
-class Pushing:
-    """`pushFilters` of one reader, which Spark takes for the method of its own class.
-
-    Where `spark.sql.python.filterPushdown.enabled` is off (it is by default), Spark never calls the method and refuses every read of a
-    reader that has one of its own; it looks at `__func__`. Where it is on, Spark keeps what the last query with filters planned, for every
-    query of the same `load()`: a union of two filters, or a query without any, then gets the rows of the last filter alone (seen with
-    4.3.0). So filters only choose where the user says by the option `pushFilters` that the DataFrame is for one query.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: CursorKeeperReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> list[Filter]:
-        """Those that Spark must check itself: all of them, so that ours only have to be right about what they leave out."""
-        self._reader.push(filters)
-        return filters
-
-
 class CursorKeeperReader(DataSourceReader):
     """Made on the driver, and pickled to the tasks: it holds options and no connection."""
 
@@ -57,13 +37,20 @@ class CursorKeeperReader(DataSourceReader):
         self._nullable = {} if schema is None else {field.name: field.nullable for field in schema}
 
     @property
-    def pushFilters(self) -> Any:  # noqa: N802 - a property, see `Pushing`
-        return Pushing(self)
+    def pushFilters(self) -> Any:  # noqa: N802 - Spark's name
+        """Spark's own method, which takes no filter, unless the user says by the option that the DataFrame is for one query.
 
-    def push(self, filters: list[Filter]) -> None:
-        """What a query's filters leave out is not read."""
-        if self._options.push_filters:
-            self._options = replace(self._options, wanted=self._options.wanted.also(wanted(filters)))
+        Spark keeps what the last query with filters planned, for every query of the same `load()`: a query without any, or the other side
+        of a union, gets the rows of that filter alone (seen with 4.3.0). Neither a plan nor a task is told which query or scan it is for,
+        so no filter is safe to take unasked. Where `spark.sql.python.filterPushdown.enabled` is off, as by default, Spark refuses a reader
+        that has a method of its own: the option is never without effect in silence.
+        """
+        return self._push if self._options.push_filters else super().pushFilters
+
+    def _push(self, filters: list[Filter]) -> list[Filter]:
+        """What a query's filters leave out is not read. Spark checks all of them again, so that ours only have to be right about that."""
+        self._options = replace(self._options, wanted=self._options.wanted.also(wanted(filters)))
+        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         parts = table_of(self._options.table).plan(self._options)
