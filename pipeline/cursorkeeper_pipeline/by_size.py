@@ -48,12 +48,18 @@ def read_of(cursors: DataFrame, source: Options, tasks: int) -> DataFrame:
     missing = [name for name in WEIGHED_BY if name not in cursors.columns]
     if missing:
         raise OptionError(f"the chosen cursors have no {missing[0]}. What to do: give whole rows of the table cursors")
-    split = source.split_bytes if table in CUT else NEVER_BYTES
-    sized = cursors.select("topic", "subscription", state_bytes().alias("bytes"))
-    weighed = sized.mapInArrow(_Weigh(source, split), from_arrow_schema(UNITS))
+    weigh, read = passes(source, tasks)
+    sized = cursors.select("topic", "subscription", state_bytes().alias("bytes")).coalesce(tasks)
+    weighed = sized.mapInArrow(weigh, from_arrow_schema(UNITS))
     spread = weighed.repartition(1).mapInArrow(_Deal(tasks), from_arrow_schema(DEALT)).repartitionById(tasks, "task")
-    found = spread.mapInArrow(_Read(source.of_tasks(tasks)), from_arrow_schema(schemas.TABLES[table]))
+    found = spread.mapInArrow(read, from_arrow_schema(schemas.TABLES[table]))
     return _joined(found) if table == "hole_stats" else found
+
+
+def passes(source: Options, tasks: int) -> tuple[_Weigh, _Read]:
+    """What each of at most `tasks` tasks of either pass does, with its share of the job's budgets. Pure."""
+    each = source.of_tasks(tasks)
+    return _Weigh(each, source.split_bytes if source.table in CUT else NEVER_BYTES), _Read(each)
 
 
 def state_bytes() -> Column:

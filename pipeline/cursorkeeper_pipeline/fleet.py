@@ -11,6 +11,7 @@ cursors are read is said when the table is asked for: by options, or by a DataFr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,9 @@ class Fleet:
         if chosen:
             raise OptionError(f"of and {chosen[0]} are given. What to do: choose in the DataFrame of cursors")
         source = Options.parse(self._given(name, options))
-        return read_of(of, source, source.tasks or TASKS_A_SLOT * (source.slots or slots_of(self._spark)) or TASKS)
+        source = replace(source, slots=source.slots or slots_of(self._spark))
+        source.check()  # a budget may be too small for so many slots
+        return read_of(of, source, source.tasks or TASKS_A_SLOT * source.slots or TASKS)
 
     def views(self, prefix: str = "", **options: object) -> list[str]:
         """Makes a temporary view of each table that can be read with what is given, for SQL; their names. `fleet.views("shop_",

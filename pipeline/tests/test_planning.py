@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from cursorkeeper_pipeline.by_size import passes
 from cursorkeeper_pipeline.source.cursor_plan import tasks_for
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.planning import bin_pack, grouped
@@ -84,3 +85,12 @@ def test_a_budget_is_of_the_whole_job() -> None:
     assert [(o.read_rate_mib_s, o.footer_rate_s) for o in map(options.of_tasks, (1, 3, 600))] == [(12, 600), (4, 200), (2, 100)]
     unknown = Options.parse({"zookeeper": "z:1", "readRateMibS": "12"})
     assert unknown.of_tasks(8).read_rate_mib_s == 1.5
+
+
+def test_tasks_of_both_passes_share_the_budgets_of_the_job() -> None:
+    """Also those that look where large cursors may be cut: they read BookKeeper, many at once."""
+    budget = {"table": "holes", "zookeeper": "z:1", "gateway": "g:1", "readRateMibS": "8", "footerRateS": "80"}
+    for slots, tasks, at_once in (("4", 16, 4), ("4", 2, 2), ("0", 16, 16)):
+        weigh, read = passes(Options.parse({**budget, "slots": slots}), tasks)
+        for each in (weigh.source, read.source):
+            assert (each.read_rate_mib_s * at_once, each.footer_rate_s * at_once) == (8, 80), (slots, tasks)
