@@ -103,6 +103,71 @@ async def test_a_pace_is_kept_from_the_first_to_the_last() -> None:
     assert turns == [(1, pytest.approx(0.0)), (2, pytest.approx(0.1)), (0, pytest.approx(0.2))]
 
 
+@virtual
+async def test_who_waits_alone_is_let_in_when_the_lease_is_over_and_equal_ages_in_their_order() -> None:
+    lane, begun = Lane(1, lease_s=1.0), list[int]()
+    for number in range(4):
+        lane.enter((7.0, 0), lambda place, number=number: not begun.append(number))  # type: ignore[misc]
+        if number == 1:
+            await asyncio.sleep(1.1)
+            assert begun == [0, 1]
+    await asyncio.sleep(2)
+    assert begun == [0, 1, 2, 3]
+
+
+@virtual
+async def test_who_comes_while_others_are_let_in_does_not_go_before_them() -> None:
+    """Two leases end together: what the first one that is let in begins is younger than the second one."""
+    lane, begun = Lane(2, lease_s=1.0), list[str]()
+
+    def enter(name: str, age: float, then: str = "") -> None:
+        def begin(_place: int) -> bool:
+            begun.append(name)
+            if then:
+                enter(then, age + 9.0)
+            return True
+
+        lane.enter((age, 0), begin)
+
+    for name, age, then in (("a", 0.0, ""), ("b", 1.0, ""), ("c", 2.0, "e"), ("d", 3.0, "")):
+        enter(name, age, then)
+    await asyncio.sleep(1.5)
+    assert begun == ["a", "b", "c", "d"]
+    await asyncio.sleep(1)
+    assert begun == ["a", "b", "c", "d", "e"]
+
+
+@virtual
+async def test_nobodys_turn_comes_after_a_close() -> None:
+    lane, pace, begun = Lane(1), Pace(10), list[int]()
+    lane.enter((0.0, 0), lambda place: not begun.append(place))
+    lane.enter((1.0, 0), lambda place: not begun.append(place))
+    pace.ask((0.0, 0), lambda: not begun.append(-1))
+    lane.close()
+    pace.close()
+    assert lane._timer is not None and lane._timer.cancelled() and pace._timer is not None and pace._timer.cancelled()
+    lane.leave(begun[0])
+    await asyncio.sleep(5)
+    assert begun == [1]
+
+
+@virtual
+async def test_who_gave_up_waiting_for_another_turn_is_passed_over() -> None:
+    lane, begun = Lane(1), list[int]()
+    lane.enter((0.0, 0), lambda place: not begun.append(place))
+    turn = Turn(lane, begun[0])
+    turn.end()
+    turn.end()
+    lane.enter((1.0, 0), lambda place: not begun.append(place))
+    tasks = [asyncio.create_task(Turn(lane, 0).again((age, 0))) for age in (2.0, 3.0)]
+    await asyncio.sleep(0.1)
+    tasks[0].cancel()
+    await asyncio.sleep(0.1)
+    lane.leave(begun[1])
+    await asyncio.wait_for(tasks[1], 0.1)
+    assert lane.at_work == 1 and not len(lane)
+
+
 # ---- the clock
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import custom_metadata
+from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
+from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
+from cursorkeeper_clients.zookeeper.values import Node
 
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, World, acks
@@ -42,3 +48,71 @@ async def test_a_server_that_lags_puts_no_footer_in_doubt() -> None:
     report = await gc.collect(made.keeper.ledgers, footers)
     assert (report.doubtful, report.garbage, report.deleted) == (0, 1, 1)
     assert left not in world.bookkeeper.ledgers
+
+
+class Watched:
+    """A session of which one hears before footers are read in bulk."""
+
+    def __init__(self, inner: FakeZooKeeper, before: Callable[[int], Awaitable[None]]) -> None:
+        self._inner, self._before, self.reads = inner, before, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
+        self.reads += 1
+        await self._before(self.reads)
+        return await self._inner.multi_read(paths)
+
+
+@virtual
+async def test_a_footer_that_went_after_it_was_looked_at_lets_nothing_go() -> None:
+    """Without one, nobody knows what a cursor's next footer will name."""
+    world = World()
+    await owned(world, "first")
+    made = await owned(world, "second")
+    left = await orphan(world, made)
+    session = world.zookeeper.session()
+    await session.start()
+
+    async def before(read: int) -> None:
+        if read == 2:
+            await session.delete(NAME.path(), world.zookeeper.tree.get(NAME.path()).version)
+
+    footers = FooterStore(Watched(session, before), EncodeSettings())  # type: ignore[arg-type]
+    report = await gc.collect(made.keeper.ledgers, footers)
+    assert (report.garbage, report.kept, report.deleted) == (0, 1, 0) and left in world.bookkeeper.ledgers
+
+
+@virtual
+async def test_many_ledgers_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "BATCH_LEDGERS", 2)
+    world = World()
+    await owned(world, "first")
+    made = await owned(world, "second")
+    left = [await orphan(world, made) for _ in range(4)]
+
+    async def before(_read: int) -> None: ...
+
+    session = world.zookeeper.session()
+    await session.start()
+    watched = Watched(session, before)
+    world.bookkeeper.faults.refuse(Operation.DELETE)
+    report = await gc.collect(made.keeper.ledgers, FooterStore(watched, EncodeSettings()))  # type: ignore[arg-type]
+    assert (report.garbage, report.deleted, report.failed) == (4, 3, 1)
+    assert len(world.bookkeeper.ledgers.keys() & set(left)) == 1
+    assert len(world.bookkeeper.ledgers) == 2, "the owner's own, and the one that could not be deleted"
+    assert watched.reads == 3 + 2, "five ledgers are looked at, four are swept"
+
+
+@virtual
+async def test_a_doubt_that_comes_later_keeps_what_was_called_garbage() -> None:
+    world = World()
+    made = await owned(world, "first")
+    judge = gc.Judge(made.keeper.footers)
+    await made.keeper.footers.deployment()
+    garbage, newer = gc.Owned(901, NAME, 0, "before", 0), gc.Owned(902, NAME, 9, "after", 0)
+    [first] = await judge.look([garbage])
+    assert judge.last_word(first) == first and first.verdict in (gc.Verdict.GARBAGE, gc.Verdict.KEPT)
+    [second] = await judge.look([newer])
+    assert judge.last_word(first).verdict is gc.Verdict.KEPT and judge.last_word(second) == second
