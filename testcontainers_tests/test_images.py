@@ -220,10 +220,8 @@ async def test_sigterm_while_it_waits_ends_it_at_once_and_until_then_it_is_unhea
     assert '"what":"ZooKeeper","where":"nobody:2181"' in node.log_tail()
     assert node.health() != 0
     await until(lambda: health_of(node) == "unhealthy", "Docker calls it unhealthy")
-    began = time.monotonic()
-    assert node.stop() == 0
-    print(f"ended {time.monotonic() - began:.1f} s after SIGTERM")
-    assert time.monotonic() - began < 10 and '"event":"stopped before it was ready"' in node.log_tail()
+    assert node.stop() == 0, "else it was killed, long before it would have given up"
+    assert '"event":"stopped before it was ready"' in node.log_tail()
     node.remove()
 
 
@@ -265,7 +263,7 @@ async def test_gateway_and_nodes_run_confined_and_end_by_sigterm(stack: Containe
         began = time.monotonic()
         code = node.stop()
         print(f"{node.name}: exit code {code}, {time.monotonic() - began:.1f} s after SIGTERM")
-        assert code == JVM_TERMINATED and time.monotonic() - began < 10, node.log_tail()
+        assert code == JVM_TERMINATED, node.log_tail()
     stack.bookies[2].start_again()
     await stack.bookies[2].ready()
 
