@@ -105,10 +105,9 @@ def test_one_named_cursor_is_one_part(stack: Standalone, root: str) -> None:
     assert rows(Cursors(), options(**given, subscription="nobody")).num_rows == 0
 
 
-def test_a_zookeeper_that_is_not_there_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cursorkeeper.cli.connect.START_TIMEOUT_S", 0.2)
+def test_a_zookeeper_that_is_not_there_is_told_with_what_to_do() -> None:
     with pytest.raises(CommandError, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer.*What to do: "):
-        Cursors().plan(options(zookeeper="127.0.0.1:1"))
+        Cursors().plan(options(zookeeper="127.0.0.1:1", waitS="0.2"))
 
 
 @pytest.mark.jvm

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from cursorkeeper.cli import connect
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_pipeline.source.checks import Checks
@@ -21,8 +20,7 @@ PARTS = [
 
 
 @pytest.fixture
-def nowhere(monkeypatch: pytest.MonkeyPatch) -> Options:
-    monkeypatch.setattr(connect, "START_TIMEOUT_S", 0.2)
+def nowhere() -> Options:
     address = f"127.0.0.1:{free_port()}"
     return Options.parse({"zookeeper": address, "gateway": address, "table": "ledgers", "waitS": "0.2"})
 
