@@ -98,14 +98,11 @@ class Turn:
     """A place that is given back while the work rests: who waits before it tries again keeps nobody else waiting."""
 
     def __init__(self, lane: Lane, place: int) -> None:
-        self._lane = lane
-        self._place: int | None = place
+        self._lane, self._place = lane, place
 
     def end(self) -> None:
-        """The work is done."""
-        if self._place is not None:
-            self._lane.leave(self._place)
-            self._place = None
+        """The work is done. A place that was given back already is nobody's."""
+        self._lane.leave(self._place)
 
     async def again(self, age: Age) -> None:
         """Another turn, after `end`. It comes with those of this age."""
@@ -139,7 +136,6 @@ class Pace:
 
     def close(self) -> None:
         """Nobody's turn comes any more."""
-        self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
 
