@@ -98,7 +98,7 @@ async def test_a_pace_is_kept_from_the_first_to_the_last() -> None:
     for number, age in enumerate((3.0, 1.0, 2.0)):
         pace.ask((age, 0), lambda number=number: not turns.append((number, now() - began)))  # type: ignore[misc]
     for age in range(200):
-        pace.ask((age / 1000, 1), lambda: False)
+        pace.ask((age // 2 / 1000, 1), lambda: False)
     await asyncio.sleep(1)
     assert turns == [(1, pytest.approx(0.0)), (2, pytest.approx(0.1)), (0, pytest.approx(0.2))]
 
@@ -113,6 +113,20 @@ async def test_who_waits_alone_is_let_in_when_the_lease_is_over_and_equal_ages_i
             assert begun == [0, 1]
     await asyncio.sleep(2)
     assert begun == [0, 1, 2, 3]
+
+
+@virtual
+async def test_each_lease_ends_by_itself_and_one_timer_waits_for_the_first() -> None:
+    lane, begun = Lane(2, lease_s=1.0), list[float]()
+    lane.enter((0.0, 0), lambda _place: not begun.append(now()))
+    await asyncio.sleep(0.9)
+    for age in (1.0, 2.0):
+        lane.enter((age, 0), lambda _place: not begun.append(now()))
+    armed = lane._timer
+    lane.enter((3.0, 0), lambda _place: not begun.append(now()))
+    assert armed is not None and lane._timer is armed
+    await asyncio.sleep(5)
+    assert begun == [pytest.approx(at) for at in (0.0, 0.9, 1.0, 1.9)]
 
 
 @virtual
