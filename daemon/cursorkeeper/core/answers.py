@@ -38,8 +38,10 @@ class Question:
     joined: bool
     """It came when the claim had been sent: should another owner come, it has not had a claim of its own."""
     asked_s: float
+    waited_s: float = 0.0
+    """How long it waited for ZooKeeper before, here or at the machine that held the cursor."""
     since_s: float | None = None
-    """Since when it waits for ZooKeeper."""
+    """Since when it waits for ZooKeeper now."""
     proved: bool = False
     by_write: bool = False
     """A footer write of ours was first sent after it came, and is not decided."""
@@ -67,6 +69,13 @@ class Answers:
         """Forgets who waits for this one; False: nobody did."""
         return number is not None and self.questions.pop(number, None) is not None
 
+    def waited_s(self, number: int, now: float) -> float:
+        """How long this one has waited for ZooKeeper in all."""
+        question = self.questions.get(number)
+        if question is None:
+            return 0.0
+        return question.waited_s + (0.0 if question.since_s is None else now - question.since_s)
+
     @property
     def waiting(self) -> int:
         return sum(not q.proved for q in list(self.questions.values()))  # the metrics' thread asks, too
@@ -90,13 +99,13 @@ class Answers:
         self.retry_at_s, self.tries = None, 0
 
 
-def ask(m: CursorMachine, number: int, *, is_open: bool) -> None:
+def ask(m: CursorMachine, number: int, *, is_open: bool, waited_s: float = 0.0) -> None:
     """Adds somebody who waits for proof from now on."""
-    m.answers.questions[number] = Question(is_open, joined=m.opening.claim_sent, asked_s=m.now)
+    m.answers.questions[number] = Question(is_open, m.opening.claim_sent, m.now, waited_s)
 
 
 def on_prove(m: CursorMachine, event: ev.Prove, now: float) -> None:
-    ask(m, event.question, is_open=False)
+    ask(m, event.question, is_open=False, waited_s=event.waited_s)
 
 
 def may_resume(m: CursorMachine, event: ev.Attach) -> bool:
@@ -216,12 +225,14 @@ def _send_away(m: CursorMachine, now: float) -> None:
     on_zookeeper, held = _asks_zookeeper(m), evidence.is_footer_held(m)
     for number, question in list(m.answers.questions.items()):
         if question.proved or not on_zookeeper or (held and m.heard_s is None):
+            if not on_zookeeper:
+                question.waited_s = m.answers.waited_s(number, now)
             question.since_s = None
             continue
         if held and m.heard_s is not None:
             question.since_s = max(question.asked_s, m.heard_s)
         question.since_s = now if question.since_s is None else question.since_s
-        if now < question.since_s + m.limits.answer_wait_max_ms / 1000:
+        if now < question.since_s + m.limits.answer_wait_max_ms / 1000 - question.waited_s:
             continue
         m.answers.drop(number)
         waited = f"not within {m.limits.answer_wait_max_ms / 1000:g} s ({m.waiting_for or 'ZooKeeper does not answer'})"
@@ -258,9 +269,9 @@ def wake_at_s(m: CursorMachine) -> float | None:
     if not a.questions:
         return None
     limit_s = m.limits.answer_wait_max_ms / 1000
-    times = [q.since_s + limit_s for q in a.questions.values() if q.since_s is not None]
+    times = [q.since_s + limit_s - q.waited_s for q in a.questions.values() if q.since_s is not None]
     if _asks_zookeeper(m) and evidence.is_footer_held(m):
-        times += [q.asked_s + limit_s for q in a.questions.values() if q.since_s is None and not q.proved]
+        times += [q.asked_s + limit_s - q.waited_s for q in a.questions.values() if q.since_s is None and not q.proved]
     if a.retry_at_s is not None and a.waiting and m.commit.outstanding is None:
         times.append(a.retry_at_s)
     return min(times) if times else None

@@ -205,10 +205,11 @@ class Resume:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The machine is done: CLOSED, DELETED, DEPOSED or REFUSED. `epoch` is the new owner's, if known; `reopen` is a handle
-    that still wants the cursor: it is opened again for it."""
+    that still wants the cursor, and has waited so long for ZooKeeper: it is opened again for it."""
 
     epoch: int = 0
     reopen: int | None = None
+    waited_s: float = 0.0
 
 
 Effect = (

@@ -27,7 +27,7 @@ class Open:
     this footer, whatever the other two allow: who has looked, and decided, must not act on what came since. `own`: how the
     writers of this keeper begin (empty: not known). A footer that one of them left open needs no takeover: a keeper has one
     machine for a cursor, so that one has stopped, and whatever it had sent is decided by the claim's version. `resume` and
-    `source` (which process it is) mean something only where the cursor is held: see `Attach`."""
+    `source` (which process it is) mean something only where the cursor is held, `waited_s` for the handle: see `Attach`."""
 
     create: bool = True
     takeover: bool = False
@@ -39,6 +39,7 @@ class Open:
     own: str = ""
     resume: Resume | None = None
     source: str = ""
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +47,23 @@ class Attach:
     """A source's handle wants the state: answered by `StreamState` once it is proved that the footer is still ours and
     everything accepted is durable; or, where it may resume, by `ContinueHandle` at once.
 
-    `layout`: what its OpenCursor told.
+    `layout`: what its OpenCursor told. `waited_s`: how long it has waited for ZooKeeper at the machine that held the cursor before.
     """
 
     attach: int
     layout: tuple[LayoutItem, ...] = ()
     resume: Resume | None = None
     source: str = ""
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Prove:
     """Somebody wants to say what this cursor holds: answered by `Proved` or `Unproved`. `Detach` takes it back. Its number is
-    drawn from the same series as those of attachments."""
+    drawn from the same series as those of attachments. `waited_s`: as of `Attach`."""
 
     question: int
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -385,7 +385,8 @@ class CursorMachine:
         """A higher epoch exists: final. No footer write, no append, no deletion."""
         self.move(State.DEPOSED)
         self.commit.outstanding = None  # undecided for ever: its repetition would be a write of a deposed owner
-        self.emit(fx.Ended(epoch, reopen=answers.wants_reopening(self)))
+        reopen = answers.wants_reopening(self)
+        self.emit(fx.Ended(epoch, reopen, 0.0 if reopen is None else self.answers.waited_s(reopen, self.now)))
 
     def footer(self, **changes: object) -> Footer:
         """The next footer: what we know now, with changes. Draws the next write number."""

@@ -34,7 +34,7 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.patience import PatientClock
-from cursorkeeper.runtime.runner import CursorRunner, Held, Lanes, Proof, Services, Telemetry, Unknown
+from cursorkeeper.runtime.runner import CursorRunner, Gone, Held, Lanes, Proof, Services, Telemetry, Unknown
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.runtime.timers import Timers
 from cursorkeeper_clients.bookkeeper import errors as bk
@@ -350,7 +350,7 @@ class Keeper:
             return
         if runner.handle is not None and not request.takeover:
             self._waiting_to_open[attach] = Waiting(listener)
-            runner.prove(attach, lambda proof: self._held_by_another(runner, proof, request, attach, listener))
+            runner.prove(attach, lambda proof: self._held_by_another(runner, proof, request, attach, listener), request.waited_s)
             return
         if runner.machine.state in OPENING:
             runner.machine.opening.allow(create=request.create, takeover=request.takeover)
@@ -385,7 +385,8 @@ class Keeper:
             self._waiting_to_open.pop(attach, None)
             listener.on_refused(Refusal.UNAVAILABLE, proof.reason, UNAVAILABLE_REMEDY)
         else:
-            asyncio.get_running_loop().call_soon(self._reopen, runner.name, request, attach, listener)
+            again = replace(request, waited_s=proof.waited_s if isinstance(proof, Gone) else 0.0)
+            asyncio.get_running_loop().call_soon(self._reopen, runner.name, again, attach, listener)
 
     async def proof(self, runner: CursorRunner) -> Proof:
         """Whether this cursor is held here, as of an instant after this call."""
@@ -397,10 +398,10 @@ class Keeper:
         finally:
             runner.forget(question)
 
-    def _open_again(self, runner: CursorRunner, attach: int, listener: Listener) -> None:
+    def _open_again(self, runner: CursorRunner, attach: int, listener: Listener, waited_s: float) -> None:
         """The cursor ends only to be read again for this handle."""
         self._waiting_to_open[attach] = Waiting(listener)
-        request = runner.request
+        request = replace(runner.request, waited_s=waited_s)
         runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
 
     def detach(self, name: CursorName, attach: int) -> None:

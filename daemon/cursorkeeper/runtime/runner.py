@@ -95,7 +95,9 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The cursor is not held here any more."""
+    """The cursor is not held here any more; so long ZooKeeper was waited for."""
+
+    waited_s: float = 0.0
 
 
 Proof = Held | Unknown | Gone
@@ -141,8 +143,8 @@ class Services:
     """Called when ZooKeeper has answered."""
     failed: Callable[[CursorRunner, BaseException], None]
     """A bug: this cursor cannot go on."""
-    reopen: Callable[[CursorRunner, int, Listener], None]
-    """A handle wants the cursor that ends now: open it again for it."""
+    reopen: Callable[[CursorRunner, int, Listener, float], None]
+    """A handle wants the cursor that ends now, and has waited so many seconds for ZooKeeper: open it again for it."""
 
     async def own_ledgers(self) -> LedgerStore:
         """The ledgers, as those of this root's deployment: the gateway ends and deletes no others. Raises ZooKeeperError."""
@@ -196,7 +198,7 @@ class CursorRunner:
                 old.on_deposed(self.machine.epoch)
         self.listeners[attach] = listener
         self.handle, self.detached_at = attach, None
-        self.dispatch(ev.Attach(attach, request.layout, request.resume, request.source))
+        self.dispatch(ev.Attach(attach, request.layout, request.resume, request.source, request.waited_s))
 
     def detach(self, attach: int) -> None:
         """The handle is gone; the cursor stays until `detached_cursor_max_ms`."""
@@ -305,7 +307,7 @@ class CursorRunner:
         state = self.machine.state
         waiting = self.listeners.pop(effect.reopen, None) if effect.reopen is not None else None
         if waiting is not None and effect.reopen is not None:
-            self._services.reopen(self, effect.reopen, waiting)
+            self._services.reopen(self, effect.reopen, waiting, effect.waited_s)
         self._services.telemetry.log("cursor ended", cursor=str(self.name), state=str(state), epoch=self.machine.epoch)
         for listener in self._all():
             if state is State.DEPOSED:
@@ -320,13 +322,13 @@ class CursorRunner:
 
     # ---- questions
 
-    def prove(self, question: int, told: Callable[[Proof], None]) -> None:
+    def prove(self, question: int, told: Callable[[Proof], None], waited_s: float = 0.0) -> None:
         """`told` learns once whether this cursor is held here, as of an instant after this call. `forget` takes it back."""
         if self._stopped or self.machine.is_ended:
-            told(Gone())
+            told(Gone(waited_s))
             return
         self._asked[question] = told
-        self.dispatch(ev.Prove(question))
+        self.dispatch(ev.Prove(question, waited_s))
 
     def forget(self, question: int) -> None:
         if self._asked.pop(question, None) is not None:
@@ -340,7 +342,7 @@ class CursorRunner:
     def tell_ended(self) -> None:
         """Tells whoever waits for this end, once."""
         for question in list(self._asked):
-            self._answer(question, Gone())
+            self._answer(question, Gone(self.machine.answers.waited_s(question, self._services.clock())))
         waiting, self.on_ended = self.on_ended, []
         for callback in waiting:
             callback(self)

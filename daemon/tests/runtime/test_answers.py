@@ -12,13 +12,14 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.table import State
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 
-from daemon.tests.runtime.virtual import virtual
-from daemon.tests.support.world import NAME, Source, World, acks
+from daemon.tests.runtime.virtual import until, virtual
+from daemon.tests.support.world import NAME, Recorder, Source, World, acks
 
 DATA = 10
 STALL_S = 8.0
@@ -54,6 +55,28 @@ async def moved(world: World, *, reset: bool = False) -> tuple[Keeper, Source]:
 async def no_failures(world: World) -> None:
     for keeper in world.keepers:
         assert keeper.failures == []
+
+
+@pytest.mark.parametrize("takeover", [False, True])
+@virtual
+async def test_a_link_that_comes_and_goes_keeps_nobody_waiting_longer(takeover: bool) -> None:
+    """The open waits for proof that A still holds the cursor, then, when it does not, for a claim: together no longer than for one."""
+    world = World(limits=Limits(answer_wait_max_ms=10_000))
+    keeper, b = await moved(world)
+    if not takeover:
+        keeper.open(NAME, ev.Open(takeover=True), keeper.attach_id(), Recorder())
+        b.send_close()
+        await until(lambda: b.told.ended == "closed")
+    again, began = Source(keeper), asyncio.get_running_loop().time()
+    opening = asyncio.ensure_future(again.open(takeover=takeover))
+    await asyncio.sleep(STALL_S - 1)
+    world.zookeeper.faults.latency_s = (0.2, 0.2)
+    await until(lambda: keeper.cursors[NAME].machine.state is State.CLAIMING)
+    link_of(keeper).stall(100)
+    told = await opening
+    assert told.refused is not None and told.refused[0] == "UNAVAILABLE"
+    assert asyncio.get_running_loop().time() - began == pytest.approx(10, abs=1)
+    await no_failures(world)
 
 
 @pytest.mark.parametrize("stall_s", [2.0, 100.0])
