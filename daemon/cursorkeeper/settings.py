@@ -44,6 +44,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "flush_bytes_max": (1, 1024 * MIB),
     "appends_in_flight_max": (2, 4_096),
     "open_ledger_span_max": (1, 1 << 32),
+    "state_bytes_max": (64 * KIB, 1 << 40),
     "layout_ledgers_max": (1, _D.layout_ledgers_max),
     "batch_size_max": (1, _D.batch_size_max),
     "chain_ledgers_max": (1, 10_000),

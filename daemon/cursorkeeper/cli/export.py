@@ -13,6 +13,7 @@ import typer
 from cursorkeeper.cli import connect, cursor_name, exchange, options, reading, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.output import Bar, json_line, say
+from cursorkeeper.cli.printable import printable_json
 from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
@@ -43,7 +44,7 @@ def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:
     bar.say("writing")
     if output is None:
         for line in lines:
-            sys.stdout.write(line.decode())
+            sys.stdout.write(printable_json(line.decode().rstrip("\n")) + "\n")
             size += len(line)
         return size
     part = output.with_name(output.name + ".part")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import typer
-from cursorkeeper.cli.printable import printable
+from cursorkeeper.cli.printable import printable, printable_json
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
@@ -20,7 +20,7 @@ SHOW_AFTER_S = 2.0
 
 def json_line(value: Mapping[str, Any]) -> None:
     """One line of JSON on standard output."""
-    sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+    sys.stdout.write(printable_json(msgspec.json.encode(value, enc_hook=str).decode()) + "\n")
 
 
 def say(line: str, *, err: bool = False, bold: bool = False) -> None:

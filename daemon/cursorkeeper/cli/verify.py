@@ -122,7 +122,7 @@ async def _given(names: list[CursorName]) -> AsyncIterator[CursorName]:
 @options.located
 def verify(
     *,
-    cursors: Annotated[list[str] | None, typer.Argument(help=f"{cursor_name.FORM}; any number.", metavar="CURSOR...")] = None,
+    cursors: Annotated[list[str] | None, typer.Argument(help=f"{cursor_name.FORM}; any number.", metavar="CURSOR")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every cursor.")] = False,
     settings: Settings,
     as_json: options.Json = False,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
-from cursorkeeper.cli import output
+from cursorkeeper.cli import export, output
 from cursorkeeper.cli.output import Bar, Table, json_line, say
-from cursorkeeper.cli.printable import printable
+from cursorkeeper.cli.printable import printable, printable_json
 from cursorkeeper.cli.problems import CommandError
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 
@@ -68,6 +72,24 @@ def test_a_terminal_is_told_nothing_by_a_name(capsys: pytest.CaptureFixture[str]
     assert told.out == f"damaged: {SHOWN}\n"
     # an error is one line: its line ends are blanks, and everything else is spelled out
     assert told.err.splitlines()[0] == SHOWN and len(told.err.splitlines()) == 3 and not set("\x1b\x9b\u202e") & set(told.err)
+
+
+@given(st.text())
+def test_json_on_a_terminal_tells_it_nothing_and_means_the_same(name: str) -> None:
+    text = msgspec.json.encode({name: [name]}).decode()
+    assert json.loads(printable_json(text)) == json.loads(text)
+    assert printable_json(text).isprintable()
+
+
+def test_json_of_commands_is_printed_so(capsys: pytest.CaptureFixture[str]) -> None:
+    name = HOSTILE.replace("\ud800", "\U000e0041")
+    line = msgspec.json.encode({"topic": name})
+    json_line({"topic": name})
+    with Bar("writing") as bar:
+        export.write([line + b"\n"], None, bar)
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 2 and told[0] == told[1]
+    assert told[0].isprintable() and json.loads(told[0]) == {"topic": name}
 
 
 def test_a_bar_obeys_no_name_either() -> None:

@@ -57,6 +57,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"snapshot_bytes_min": -1}, "negative"),
     ({"credit_bytes": 1}, "use 4,096 to"),
     ({"credit_bytes": 1 << 29}, "daemon_credit_bytes"),
+    ({"state_bytes_max": 1}, "use 65,536 to"),
     ({"cursors_max": 1 << 40}, "to 10,000,000"),
     ({"ledger_age_max_s": float("nan")}, "use 0.01 to"),
     ({"log_level": "loud"}, "debug, info"),
