@@ -10,15 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from cursorkeeper.core.footer import Footer, InlineBase, SnapshotBase
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.footer import EntryAddress, Footer, InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.snapshotting import SnapshotPhase
 from cursorkeeper.core.values import Delta, Record, Segment
+from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.record import Kind
+from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Operation, Outcome
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION
@@ -232,6 +235,82 @@ async def test_a_damaged_snapshot_without_a_previous_one_is_refused() -> None:
     await here.change_footer(lambda f: replace(f, previous=None))
     here.world.bookkeeper.damage(here.base.ledger, here.base.first_entry, Damage.FLIP)
     await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry {here.base.first_entry}", "no previous")
+    here.world.bookkeeper.damage(here.base.ledger, here.base.last_entry, Damage.FLIP)
+    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry {here.base.last_entry} (snapshot end)", "no previous")
+
+
+# ---- what a read costs, and what it does not believe
+
+
+async def reader_of(here: Kept, window: StateWindow = WHOLE) -> ChainReader:
+    gateway = here.world.bookkeeper.gateway()
+    await gateway.start()
+    return ChainReader(NAME, gateway, window=window)
+
+
+def ended(here: Kept, more: int = 0) -> Footer:
+    """The footer with every end: of the last ledger the recovered one, or so many entries more than it has."""
+    last = here.footer.chain[-1]
+    there = len(here.world.bookkeeper.ledgers[last.ledger].entries) - 1
+    end = there + more if more else here.world.bookkeeper.fence_behind(last.ledger).last_entry
+    return replace(here.footer, chain=(*here.footer.chain[:-1], replace(last, last_entry=end)))
+
+
+@virtual
+async def test_what_was_read_behind_the_snapshot_is_counted() -> None:
+    """The next snapshot is due when the deltas have cost as much as the last one, whoever wrote them."""
+    here = await kept()
+    found = await (await reader_of(here)).read(7, ended(here))
+    assert isinstance(found, ev.ChainRead) and not found.fell_back
+    entries = here.world.bookkeeper.ledgers[here.base.ledger].entries[here.base.last_entry + 1 :]
+    deltas = [data for data in entries if record.peek(data).kind is Kind.DELTA]
+    assert len(deltas) == 2
+    assert (found.delta_records, found.delta_bytes, found.delta_acks) == (2, sum(map(len, deltas)), 2)
+
+
+@virtual
+async def test_a_mark_delete_of_the_footer_takes_the_acks_behind_it_with_it() -> None:
+    here = await kept()
+    found = await (await reader_of(here)).read(7, replace(ended(here), mark_delete=Position(DATA, 0)))
+    assert isinstance(found, ev.ChainRead) and found.state.mark_delete == Position(DATA, 4)
+
+
+@virtual
+async def test_a_ledger_that_was_not_recovered_is_not_read() -> None:
+    here = await kept()
+    found = await (await reader_of(here)).read(7, here.footer)
+    assert isinstance(found, ev.ChainDamaged) and "was not recovered" in found.reason
+
+
+@pytest.mark.parametrize("more", [1, 5])
+@virtual
+async def test_an_open_ledger_that_holds_less_than_the_footer_says_is_damage_and_no_wait(more: int) -> None:
+    here = await kept()
+    found = await (await reader_of(here)).read(7, ended(here, more))
+    assert isinstance(found, ev.ChainDamaged) and "the footer says" in found.reason
+
+
+@virtual
+async def test_segments_of_other_windows_are_not_read() -> None:
+    here = await kept()
+    base = here.base
+    window = StateWindow(Position(DATA + 1, 0), None, EntryAddress(base.ledger, base.last_entry), frozenset())
+    here.world.bookkeeper.damage(base.ledger, base.first_entry, Damage.FLIP)
+    found = await (await reader_of(here, window)).read(7, ended(here))
+    assert isinstance(found, ev.ChainRead) and not found.fell_back
+
+
+@virtual
+async def test_of_entries_that_cannot_be_read_together_each_is_read_alone() -> None:
+    """BookKeeper says of a range only that something in it is damaged: the others must not be given up."""
+    here = await kept()
+    error = GatewayRefused("DIGEST_MISMATCH", Outcome.NOT_DONE)
+    here.world.bookkeeper.faults.spare(Operation.READ)
+    here.world.bookkeeper.faults.refuse(Operation.READ, error, times=2)
+    found = await (await reader_of(here)).read(7, ended(here))
+    assert isinstance(found, ev.ChainRead) and not found.fell_back and not found.bars_fallback
+    for entry in (1, 2, 3, 4):
+        assert found.state.is_acked(DATA, entry)
 
 
 @virtual

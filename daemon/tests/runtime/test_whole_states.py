@@ -18,7 +18,7 @@ from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_clients.zookeeper.fake_faults import Late, UnknownDone, UnknownNotDone
 
 from daemon.tests.runtime.test_keeper import DATA, assert_recovered, confirmed, footer, source
-from daemon.tests.runtime.virtual import virtual
+from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.whole import writer
 from daemon.tests.support.world import NAME, Source, World, acks, opened, partial
 
@@ -42,6 +42,20 @@ async def test_open_ack_crash_open(compression: Compression) -> None:
     assert metadata.get("pulsar/cursor-compressionType") == (None if compression is Compression.NONE else compression.name.encode())
     made.keeper.abandon()
     await assert_recovered(world, 1, 2, FAR, absent=(3,))
+
+
+@virtual
+async def test_metadata_that_nobody_gives_is_waited_for_and_the_operator_sees_it() -> None:
+    world = whole_world()
+    made = await source(world)
+    await confirmed(made, 1)
+    made.keeper.abandon()
+    world.bookkeeper.faults.refuse(Operation.METADATA, times=5)
+    slow = Source(await world.keeper("next"))
+    opening = asyncio.get_running_loop().create_task(slow.open())
+    await until(lambda: NAME in slow.keeper.cursors and "metadata of ledger" in slow.keeper.cursors[NAME].machine.waiting_for)
+    await opening
+    assert slow.machine.acks.is_acked(DATA, 1)
 
 
 @pytest.mark.parametrize("fault", [UnknownDone(), UnknownNotDone(), Late(0.2), Late(3.0)], ids=str)
