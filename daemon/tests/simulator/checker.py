@@ -16,7 +16,7 @@ from typing import Any
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.commit import Purpose
-from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase
+from cursorkeeper.core.footer import Base, EmptyBase, Footer, FooterState, InlineBase, PulsarBase, SnapshotBase
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
@@ -138,6 +138,45 @@ class Model:
             self.generation_min = (epoch, generation)
 
 
+@dataclass(slots=True)
+class Proofs:
+    """What one machine asked, and when, in its steps: an answer is proved by what was first sent after its question came."""
+
+    came: dict[int, int] = field(default_factory=dict)
+    """Attachment -> step in which it came."""
+    checks: dict[int, int] = field(default_factory=dict)
+    """Token -> step in which the check was sent."""
+    writes: dict[int, int] = field(default_factory=dict)
+    """The version that a footer write makes -> step in which it was first sent."""
+    first_tokens: dict[int, int] = field(default_factory=dict)
+    """Token of its first try -> the version that a footer write makes."""
+    proved: int = -1
+    """The newest step that is proved."""
+
+    def stepped(self, at: int, machine: CursorMachine, event: ev.Event, effects: list[fx.Effect]) -> None:
+        """One event and what it led to."""
+        match event:
+            case ev.Attach():
+                self.came[event.attach] = at
+            case ev.Sent():
+                if event.token in self.checks:
+                    self.checks[event.token] = at
+                if event.token in self.first_tokens:
+                    self.writes[self.first_tokens.pop(event.token)] = at
+            case ev.FooterChecked():
+                self.proved = max(self.proved, self.checks.get(event.token, -1))
+        committed = machine.commit.committed
+        if committed is not None and committed.writer == machine.writer_id:
+            self.proved = max(self.proved, self.writes.get(machine.commit.version, -1))
+        for effect in effects:
+            match effect:
+                case fx.CheckFooter():
+                    self.checks[effect.token] = at
+                case fx.WriteFooter() if effect.expected_version + 1 not in self.writes:
+                    self.writes[effect.expected_version + 1] = at
+                    self.first_tokens[effect.token] = effect.expected_version + 1
+
+
 class FooterMonitor:
     """Follows the tree: every committed footer is checked against the one before it."""
 
@@ -148,6 +187,8 @@ class FooterMonitor:
         self.first_of: dict[tuple[CursorName, int], tuple[Footer, int]] = {}
         """(cursor, generation) -> its first footer that is not a tombstone, and how many tombstones came before."""
         self.tombstones: dict[CursorName, int] = {}
+        self.claimed: dict[CursorName, list[Base]] = {}
+        """What the footer named when it was claimed last."""
         self.snapshots: set[SnapshotBase] = set()
         """Those that were named."""
         self.on_switch: Callable[[CursorName, Footer], None] = lambda _name, _footer: None
@@ -183,7 +224,11 @@ class FooterMonitor:
             check.that(version == v + 1, f"version went from {v} to {version}")
             check.that(footer.epoch >= old.epoch, f"epoch went from {old.epoch} to {footer.epoch}")
             if footer.epoch > old.epoch:
+                self.claimed[name] = _bases(old)
                 check.claimed(name, footer.writer)
+            if old.cursor_properties and not footer.cursor_properties and footer.generation == old.generation:
+                foreign = [b for b in _bases(footer) if b in self.claimed[name] or isinstance(b, PulsarBase)]
+                check.that(not foreign, f"{name}: only the footer held the properties, and {foreign} are not of its owner")
             check.that(footer.generation >= old.generation, f"generation went from {old.generation} to {footer.generation}")
             if footer.epoch == old.epoch:
                 check.that(footer.writer == old.writer, f"two writers in epoch {footer.epoch}: {old.writer}, {footer.writer}")
@@ -228,6 +273,10 @@ class FooterMonitor:
         return next((n for n, (_, f) in self.current.items() if ledger in f.named_ledgers()), None)
 
 
+def _bases(footer: Footer) -> list[Base]:
+    return [footer.base] if footer.previous is None else [footer.base, footer.previous.base]
+
+
 class WatchedLedgers(dict[int, Any]):
     """The store's ledgers; a named one must not go."""
 
@@ -255,6 +304,8 @@ class Checker:
         """A chain with more ledgers than that does not grow."""
         self.steps: dict[str, Counter[str]] = {}
         """Writer of a claim -> what its machine was given, and what it did."""
+        self.proofs: dict[str, Proofs] = {}
+        """Writer of a claim -> what its machine asked."""
         self.last_shown: dict[str, str] = {}
         """Writer of a claim -> the source that got the state from its machine last."""
         self.confirmed_by: dict[tuple[CursorName, int], str] = {}
@@ -379,13 +430,31 @@ class Checker:
         self.that(known == writer, f"{model.name}: {known} and {writer} both confirm in epoch {epoch}")
 
     def stepped(self, machine: CursorMachine, event: ev.Event, effects: list[fx.Effect]) -> None:
-        """One event's cost."""
+        """One event's cost, and what is said and written because of it."""
         count = self.steps.setdefault(machine.writer_id, Counter())
         count["steps"] += 1
         count["effects"] += len(effects)
         if isinstance(event, ev.Tick):
             count["ticks"] += 1
             count["idle ticks"] += not effects
+        proofs = self.proofs.setdefault(machine.writer_id, Proofs())
+        proofs.stepped(count["steps"], machine, event, effects)
+        for effect in effects:
+            match effect:
+                case fx.StreamState():
+                    good = proofs.proved >= proofs.came[effect.attach]
+                    self.that(good, f"{machine.name}: a state is told, and nothing that was asked since the open proves it")
+                    self.that(machine.progress.is_clear, f"{machine.name}: a state is told that is not durable")
+                case fx.WriteFooter():
+                    self._judge_naming(machine, effect.footer)
+
+    def _judge_naming(self, machine: CursorMachine, footer: Footer) -> None:
+        """A footer leads to a ledger once that holds what a reader needs first: the open record, or a whole state."""
+        current = machine.writer.current
+        if current is None or current.named or current.ledger not in footer.named_ledgers():
+            return
+        good = current.acked_entry >= 0 if machine.state_writer is None else current.acked_record is not None
+        self.that(good, f"{machine.name}: ledger {current.ledger} is named, and its first entries are not acknowledged")
 
     def judge_costs(self) -> None:
         """A machine that is woken for nothing again and again keeps others waiting."""

@@ -467,6 +467,11 @@ class Source:
         self.broken = handle
         handle.detach()
 
+    def _do_reset_and_detach(self, handle: Handle) -> None:
+        """The reset is answered to nobody."""
+        self._do_reset(handle)
+        self._do_detach(handle)
+
     def _do_resend(self, handle: Handle) -> None:
         self.resend(handle)
 
