@@ -162,7 +162,7 @@ def is_needed_to_close(m: CursorMachine) -> bool:
     if not (m.closing and m.inline_refused and is_waited_for(m)) or flushing.is_all_written(m):
         return False
     current = m.writer.current
-    return current is None or not current.named or not m.writer.is_usable
+    return current is None or not current.named
 
 
 def why_waited_for(m: CursorMachine) -> str:
@@ -188,7 +188,7 @@ def start_at_s(m: CursorMachine) -> float | None:
     waiting = is_waited_for(m) and (m.closing or not m.progress.is_clear)
     if not (waiting or m.behind or m.snapshot_asked or whole_states.is_foreign(m)) or not _may_start(m):
         return None
-    at_once = (m.behind or m.snapshot_asked or m.closing) and not m.snapshots_failed
+    at_once = (m.behind or m.snapshot_asked) and not m.snapshots_failed
     return 0.0 if at_once else _not_before_s(m)
 
 

@@ -7,7 +7,9 @@ A number in a name tells the stories apart; the rule that forbids each is in ARC
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+import pytest
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal
@@ -15,7 +17,7 @@ from cursorkeeper.core.footer import ChainLedger, FooterState, InlineBase, Snaps
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import State
-from cursorkeeper.core.values import Segment
+from cursorkeeper.core.values import LayoutItem, LayoutState, Segment
 from cursorkeeper.core.writer import WriterPhase
 from cursorkeeper.runtime.gc import Verdict, judge
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone
@@ -280,17 +282,38 @@ def test_cycles_of_open_ack_and_close_shorter_than_a_snapshot_do_not_make_the_ch
     bench.ask()
 
 
-def at_its_hard_limit(bench: Bench) -> Owner:
-    """A live owner whose next ledger would be one too many, and which may take snapshots from now on."""
+def in_its_last_ledger(bench: Bench) -> Owner:
+    """A live owner which may add no ledger to its chain, and which may take snapshots from now on."""
     a = bench.opened("A", snapshot_interval_min_s=1_000.0)
     for entry in range(bench.limits.chain_ledgers_hard_max):
-        a.ack(2 * entry)
-        a.go(horizon_s=1.0)
         a.step(ev.Roll())
         a.go(horizon_s=1.0)
-    assert len(bench.chain) == bench.limits.chain_ledgers_hard_max and a.machine.writer.phase is WriterPhase.IDLE
+        a.ack(2 * entry)
+        a.go(horizon_s=1.0)
+    assert len(bench.chain) == bench.limits.chain_ledgers_hard_max
+    a.machine.limits = replace(bench.limits, chain_ledgers_max=bench.limits.chain_ledgers_hard_max + 1)
+    return a
+
+
+def at_its_hard_limit(bench: Bench) -> Owner:
+    """The same, and it has left the last one."""
+    a = in_its_last_ledger(bench)
+    a.step(ev.Roll())
+    a.go(horizon_s=1.0)
+    assert a.machine.writer.phase is WriterPhase.IDLE
     a.machine.limits = bench.limits
     return a
+
+
+def test_a_close_that_has_a_ledger_at_the_hard_limit_takes_no_snapshot() -> None:
+    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=5, inline_state_max_bytes=0))
+    a = in_its_last_ledger(bench)
+    chain = bench.chain
+    a.ack(20)
+    a.step(ev.Close())
+    a.go()
+    assert a.state is State.CLOSED and a.durable == a.seq and bench.chain == chain
+    bench.ask()
 
 
 def hold_segment(owner: Owner) -> fx.Append:
@@ -302,15 +325,20 @@ def hold_segment(owner: Owner) -> fx.Append:
         owner.do(append)
 
 
-def test_a_close_at_the_hard_limit_tries_a_snapshot_until_one_succeeds() -> None:
+@pytest.mark.parametrize("told", ["acks", "layout"])
+def test_a_close_at_the_hard_limit_tries_a_snapshot_until_one_succeeds(told: str) -> None:
     """Its segments are lost again and again. No try but the one before the close adds a ledger, each waits longer than the one before,
     and what was accepted is durable in the end."""
     hard, failures = 5, 5
     bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=hard, inline_state_max_bytes=0))
     a = at_its_hard_limit(bench)
-    a.step(ev.Snapshot())
+    a.ack(18)
     a.unknown(hold_segment(a))
-    a.ack(20)
+    if told == "acks":
+        a.ack(20)
+    else:
+        a.step(ev.Attach(2, (LayoutItem(DATA, LayoutState.OPEN, 0),)))  # no message waits for it
+        a.go(lambda: bool(a.machine.carried))
     a.step(ev.Close())
     began = bench.now
     for _ in range(failures):

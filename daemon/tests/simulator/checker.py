@@ -139,13 +139,22 @@ class Model:
 
 
 @dataclass(slots=True)
+class Check:
+    """A question whether the footer has a version; `there`: which it had when the question was sent, in which step."""
+
+    version: int
+    there: int
+    sent: int
+
+
+@dataclass(slots=True)
 class Proofs:
     """What one machine asked, and when, in its steps: an answer is proved by what was first sent after its question came."""
 
     came: dict[int, int] = field(default_factory=dict)
     """Attachment -> step in which it came."""
-    checks: dict[int, int] = field(default_factory=dict)
-    """Token -> step in which the check was sent."""
+    checks: dict[int, Check] = field(default_factory=dict)
+    """By token."""
     writes: dict[int, int] = field(default_factory=dict)
     """The version that a footer write makes -> step in which it was first sent."""
     first_tokens: dict[int, int] = field(default_factory=dict)
@@ -153,28 +162,32 @@ class Proofs:
     proved: int = -1
     """The newest step that is proved."""
 
-    def stepped(self, at: int, machine: CursorMachine, event: ev.Event, effects: list[fx.Effect]) -> None:
-        """One event and what it led to."""
+    def stepped(self, at: int, there: int, machine: CursorMachine, event: ev.Event, effects: list[fx.Effect]) -> bool:
+        """One event and what it led to; `there`: the version that the footer has. False: a check was answered wrongly."""
+        good = True
         match event:
             case ev.Attach():
                 self.came[event.attach] = at
             case ev.Sent():
                 if event.token in self.checks:
-                    self.checks[event.token] = at
+                    self.checks[event.token].there, self.checks[event.token].sent = there, at
                 if event.token in self.first_tokens:
                     self.writes[self.first_tokens.pop(event.token)] = at
-            case ev.FooterChecked():
-                self.proved = max(self.proved, self.checks.get(event.token, -1))
+            case ev.FooterChecked() if event.token in self.checks:
+                check = self.checks[event.token]
+                good = check.version >= check.there
+                self.proved = max(self.proved, check.sent)
         committed = machine.commit.committed
         if committed is not None and committed.writer == machine.writer_id:
             self.proved = max(self.proved, self.writes.get(machine.commit.version, -1))
         for effect in effects:
             match effect:
                 case fx.CheckFooter():
-                    self.checks[effect.token] = at
+                    self.checks[effect.token] = Check(effect.version, there, at)
                 case fx.WriteFooter() if effect.expected_version + 1 not in self.writes:
                     self.writes[effect.expected_version + 1] = at
                     self.first_tokens[effect.token] = effect.expected_version + 1
+        return good
 
 
 class FooterMonitor:
@@ -438,7 +451,9 @@ class Checker:
             count["ticks"] += 1
             count["idle ticks"] += not effects
         proofs = self.proofs.setdefault(machine.writer_id, Proofs())
-        proofs.stepped(count["steps"], machine, event, effects)
+        there = self.monitor.current[machine.name][0] if machine.name in self.monitor.current else -1
+        good = proofs.stepped(count["steps"], there, machine, event, effects)
+        self.that(good, f"{machine.name}: a check found a version that had been replaced before it was sent")
         for effect in effects:
             match effect:
                 case fx.StreamState():

@@ -47,11 +47,7 @@ from daemon.tests.simulator import simulator
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 SEEDS = range(1, 401)
-LATE = {
-    "whole_an_unfinished_tail_counts_as_damage": 90,
-}
-"""Where the search begins, for those that few seeds notice: the first that did, the last time. All seeds are tried all the same."""
-"""Most are caught within ten; the rarest by one seed of fifty."""
+"""Each mutant breaks a promise in at least one seed of fifty: who is noticed by fewer needs a promise of its own that is judged."""
 Patch = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Patch] = {}
 FORMATS: dict[str, str] = {}
@@ -534,9 +530,9 @@ def whole_a_layout_is_known_that_was_never_told(patch: pytest.MonkeyPatch) -> No
     patch.setattr(AckState, "settle", settle)
 
 
-def first_caught(formats: str, begin: int) -> tuple[int, str] | None:
-    """The first seed that fails from `begin` on, or before it, and how."""
-    for seed in [*range(begin, SEEDS.stop), *range(SEEDS.start, begin)]:
+def first_caught(formats: str) -> tuple[int, str] | None:
+    """The first seed that fails, and how."""
+    for seed in SEEDS:
         outcome = simulator.run(seed, formats=formats)
         if seed % 10 == 0:
             gc.collect()
@@ -548,6 +544,6 @@ def first_caught(formats: str, begin: int) -> tuple[int, str] | None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    found = first_caught(FORMATS.get(name, "native"), LATE.get(name, SEEDS.start))
+    found = first_caught(FORMATS.get(name, "native"))
     assert found is not None, f"{name} survives seeds {SEEDS.start} to {SEEDS.stop - 1}"
     print(f"{name}: seed {found[0]}: {found[1][:150]}")
