@@ -47,7 +47,6 @@ class FooterChecks:
         self._groups: deque[list[_Asked]] = deque()
         """What goes out by itself: the halves of a request in which a condition failed, and a node that is not there, which
         fails its request; that is its answer, and must not spoil the others'."""
-        self._scheduled = False
         self._in_flight = 0
         self.requests = 0
         """Requests sent so far."""
@@ -61,13 +60,10 @@ class FooterChecks:
             self._groups.append([asked])
         else:
             self._waiting.append(asked)
-        if not self._scheduled:
-            self._scheduled = True
-            loop.call_soon(self._send)
+        loop.call_soon(self._send)
         return await asked.answer
 
     def _send(self) -> None:
-        self._scheduled = False
         while self._in_flight < REQUESTS_MAX and (self._groups or self._waiting):
             if self._groups:
                 group = self._groups.popleft()
