@@ -18,7 +18,7 @@ from cursorkeeper.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """A ledger that may go."""
+    """A ledger that no footer names, and whose it is."""
 
     ledger: int
     cursor: CursorName
@@ -39,12 +39,15 @@ class Swept:
     report: GcReport
     garbage: list[Garbage]
     doubts: list[Doubt]
+    older: list[Garbage]
+    """Kept: older than the znode of their footer, which was made anew, or put back after it was lost."""
 
 
 async def sweep(ports: Ports, bar: Bar, *, dry_run: bool) -> Swept:
     """One pass. Raises GatewayError, ZooKeeperError."""
     found: list[Garbage] = []
     doubts: list[Doubt] = []
+    older: list[Garbage] = []
 
     def garbage(ledger: int, cursor: CursorName) -> None:
         found.append(Garbage(ledger, cursor))
@@ -53,8 +56,11 @@ async def sweep(ports: Ports, bar: Bar, *, dry_run: bool) -> Swept:
     def doubt(cursor: CursorName, why: str) -> None:
         doubts.append(Doubt(cursor, why))
 
-    report = await collect(ports.ledgers, ports.footers, dry_run=dry_run, on_garbage=garbage, on_doubt=doubt)
-    return Swept(report, found, doubts)
+    def kept(ledger: int, cursor: CursorName) -> None:
+        older.append(Garbage(ledger, cursor))
+
+    report = await collect(ports.ledgers, ports.footers, dry_run=dry_run, on_garbage=garbage, on_doubt=doubt, on_older=kept)
+    return Swept(report, found, doubts, older)
 
 
 @options.located
@@ -83,10 +89,13 @@ def gc(
     if as_json:
         garbage = [{"ledger": g.ledger, "cursor": g.cursor.display} for g in found]
         doubts = [{"cursor": d.cursor.display, "problem": d.why} for d in swept.doubts]
-        json_line({**report.as_fields(), "dryRun": dry_run, "ledgers": garbage, "doubts": doubts})
+        older = [{"ledger": k.ledger, "cursor": k.cursor.display} for k in swept.older]
+        json_line({**report.as_fields(), "dryRun": dry_run, "ledgers": garbage, "doubts": doubts, "olderThanFooter": older})
     else:
         for g in found:
             say(f"{'would delete' if dry_run else 'garbage'}: ledger {g.ledger} of {g.cursor}")
+        for k in swept.older:
+            say(f"kept: ledger {k.ledger} of {k.cursor}: older than its footer, which was made anew, or put back after it was lost")
         say(
             f"{report.named} named, {report.may_be_named} may be named yet, {report.unknown} of unknown cursors, "
             f"{report.garbage} garbage, {report.deleted} deleted, {report.failed} not deleted, "

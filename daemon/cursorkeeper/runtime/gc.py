@@ -118,13 +118,14 @@ async def collect(
     dry_run: bool = False,
     on_garbage: Callable[[int, CursorName], None] = lambda _ledger, _name: None,
     on_doubt: Callable[[CursorName, str], None] = lambda _name, _why: None,
+    on_older: Callable[[int, CursorName], None] = lambda _ledger, _name: None,
 ) -> GcReport:
     """One pass over every ledger of this application. `on_garbage` is told each ledger that may go, `on_doubt` each cursor of which
-    nothing goes although a footer is there.
+    nothing goes although a footer is there, `on_older` each ledger that is kept because its footer's znode is younger.
 
     Raises GatewayError, ZooKeeperError when the listing fails.
     """
-    found = _Pass(ledgers, footers)
+    found = _Pass(ledgers, footers, on_older)
     deployment = await footers.known_deployment()
     if deployment is not None:
         ledgers.act_for(deployment)
@@ -208,8 +209,8 @@ class Judge:
 class _Pass:
     """First everything is looked at, then something goes: any ledger of a cursor may put its footer in doubt."""
 
-    def __init__(self, ledgers: LedgerStore, footers: FooterStore) -> None:
-        self._ledgers, self._judge = ledgers, Judge(footers)
+    def __init__(self, ledgers: LedgerStore, footers: FooterStore, on_older: Callable[[int, CursorName], None]) -> None:
+        self._ledgers, self._judge, self._on_older = ledgers, Judge(footers), on_older
         self.report = GcReport()
         self._garbage: list[Owned] = []
 
@@ -225,6 +226,8 @@ class _Pass:
                 self._garbage.append(one.owned)
             else:
                 setattr(self.report, one.verdict.value, getattr(self.report, one.verdict.value) + 1)
+            if one.verdict is Verdict.KEPT:
+                self._on_older(one.owned.ledger, one.owned.name)
         self.report.doubtful = len(self.doubts)
 
     async def sweep(self, on_garbage: Callable[[int, CursorName], None], *, dry_run: bool) -> None:

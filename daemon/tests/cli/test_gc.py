@@ -74,3 +74,4 @@ async def test_what_is_older_than_the_footers_znode_is_kept_whatever_its_epoch(w
     await ports.zookeeper.set(NAME.path(), footer_bytes.encode(later.written_at(node.version + 1)), node.version)
     swept = await sweep(ports, world.bar, dry_run=False)
     assert (swept.report.kept, swept.report.deleted) == (1, 0) and old in world.bookkeeper.ledgers
+    assert [(kept.ledger, kept.cursor) for kept in swept.older] == [(old, NAME)], "and it is named"
