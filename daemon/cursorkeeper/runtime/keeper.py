@@ -374,6 +374,11 @@ class Keeper:
             return
         asyncio.get_running_loop().call_later(limit_s / END_LOOKS, self._look_at_end, runner, attach, waiting)
 
+    @property
+    def ends_waited_for(self) -> int:
+        """Opens that wait for a cursor's end, which waits for ZooKeeper."""
+        return sum(w.since_s is not None for w in list(self._waiting_to_open.values()))  # the metrics' thread asks, too
+
     def _held_by_another(self, runner: CursorRunner, proof: Proof, request: ev.Open, attach: int, listener: Listener) -> None:
         """That another handle holds the cursor is an answer, too: it may be held elsewhere since, or by nobody."""
         if attach not in self._waiting_to_open:

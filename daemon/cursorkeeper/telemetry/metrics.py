@@ -113,7 +113,8 @@ class _CursorCollector(Collector):
         states: dict[str, int] = {}
         ended, runners = self._keeper.counted()
         sums = {name: getattr(ended, name) for name in SUMMED}
-        chain_max = paused = waiting = size_sum = size_max = truncated = 0
+        chain_max = paused = size_sum = size_max = truncated = 0
+        waiting = self._keeper.ends_waited_for
         for runner in runners:
             machine = runner.machine
             states[str(machine.state)] = states.get(str(machine.state), 0) + 1

@@ -90,7 +90,10 @@ async def test_an_open_behind_a_close_that_zookeeper_does_not_answer_is_told_so_
     link_of(a.keeper).stall(stall_s)
     a.send_close()
     again, began = Source(a.keeper), asyncio.get_running_loop().time()
-    told = await again.open()
+    opening = asyncio.ensure_future(again.open())
+    await until(lambda: a.keeper.ends_waited_for == 1)
+    told = await opening
+    assert a.keeper.ends_waited_for == 0
     waited_s = asyncio.get_running_loop().time() - began
     if stall_s < 10:
         assert told.refused is None and again.machine.acks.is_acked(DATA, 1)
