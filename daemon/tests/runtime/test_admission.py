@@ -12,7 +12,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.table import State
+from cursorkeeper.core.table import OPENING, State
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.admission import STUCK_FACTOR, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import RETRY_MAX_S
@@ -627,3 +627,52 @@ async def test_the_slow_poll_is_spread_over_its_period() -> None:
     assert most <= 5
     await asyncio.sleep(11)
     assert sum(r.machine._tokens for r in keeper.cursors.values()) - began >= 2 * 50, "each of them twice"
+
+
+def turns() -> int:
+    return asyncio.get_running_loop().turns  # type: ignore[attr-defined, no-any-return]
+
+
+@virtual
+async def test_an_opening_that_nobody_waits_for_any_more_costs_no_turns() -> None:
+    """Its handle went long ago, and BookKeeper is away: there is nothing to close yet, and nothing to look at again and again."""
+    world = World(keeper_limits=KeeperLimits(detached_cursor_max_ms=1_000))
+    made = Source(await world.keeper("first"), named(1))
+    await made.open()
+    made.ack(acks(DATA, 1))
+    await made.durable()
+    made.keeper.abandon()
+    world.bookkeeper.bookies_up = 0
+    keeper = await world.keeper("next")
+    attach = keeper.attach_id()
+    keeper.open(named(1), ev.Open(takeover=True), attach, Recorder())
+    await asyncio.sleep(0.5)
+    keeper.detach(named(1), attach)
+    await asyncio.sleep(5)
+    assert keeper.cursors[named(1)].machine.state in OPENING
+    before = turns()
+    await asyncio.sleep(10)
+    assert turns() - before < 2_000
+    world.bookkeeper.bookies_up = 3
+    await until(lambda: not keeper.cursors)
+
+
+@virtual
+async def test_time_in_which_nobody_appends_is_no_share_that_intake_gets_back() -> None:
+    """A cursor was closed for want of a handle, then nothing happened for a while: messages that come without a pause are not taken in
+    for longer than it takes to write them."""
+    world = World(keeper_limits=KeeperLimits(detached_cursor_max_ms=1_000))
+    keeper = await world.keeper()
+    made, other = await sources(keeper, 2)
+    made.ack(acks(DATA, 0))
+    await made.durable()
+    keeper.detach(other.name, other.attach)
+    await asyncio.sleep(30)
+    assert len(keeper.cursors) == 1
+    slowest = 0.0
+    for entry in range(1, 1_000):
+        made.ack(acks(DATA, 2 * entry))
+        await asyncio.sleep(0.0005)
+        oldest = made.machine.progress.oldest_unconfirmed_s
+        slowest = max(slowest, 0.0 if oldest is None else keeper._clock() - oldest)
+    assert slowest < 0.1
