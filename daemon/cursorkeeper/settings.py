@@ -31,6 +31,7 @@ from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSetting
 from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper_clients.bookkeeper.port import Digest
+from cursorkeeper_clients.zookeeper.paths import check_path
 
 ENVIRONMENT, ENVIRONMENT_PREFIX = "the environment", "CURSORKEEPER_"
 _D, _K = Limits(), KeeperLimits()
@@ -353,6 +354,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 if not low <= value <= high:  # nor NaN
                     kind = "must be a number, and must not be negative" if name not in BOUNDS else f"use {low:,} to {high:,.0f}"
                     raise SettingsError(f"{name} = {value}: {kind}; leave it out for the default of {getattr(_DEFAULTS, name):,}")
+        try:
+            check_path(self.root)
+        except ValueError as e:
+            raise SettingsError(f"root = {self.root!r}: {e}", f"write the whole path of a znode, as in {_DEFAULTS.root}") from e
+        if self.root == "/":
+            raise SettingsError("root = '/': other znodes are there, too", f"name one below it, as in {_DEFAULTS.root}")
         if self.log_level.lower() not in LOG_LEVELS:
             raise SettingsError(f"log_level = {self.log_level!r}: use one of {', '.join(LOG_LEVELS)}")
         if self.credit_bytes > self.daemon_credit_bytes:

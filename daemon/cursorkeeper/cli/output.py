@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
 SHOW_AFTER_S = 2.0
+ALIGNED_MAX = 100
+"""Columns of a terminal."""
 
 
 def json_line(value: Mapping[str, Any]) -> None:
@@ -29,8 +31,8 @@ def say(line: str, *, err: bool = False, bold: bool = False) -> None:
 
 
 class Table:
-    """Rows for people, a line each, as long as they are: nothing is cut or folded. The columns in `right` hold numbers; what is long
-    belongs into the last column, on which no other one waits."""
+    """Rows for people, a line each, as long as they are: nothing is cut or folded. The columns in `right` hold numbers. A cell that is
+    longer than `ALIGNED_MAX` moves the rest of its own row and no other's."""
 
     def __init__(self, columns: Sequence[str], *, right: Sequence[str] = ()) -> None:
         self._right = [name in right for name in columns]
@@ -44,7 +46,8 @@ class Table:
 
     def show(self) -> None:
         """Prints the table on standard output; names are never cut."""
-        widths = [max(map(cell_len, column)) for column in zip_longest(*self._rows, fillvalue="")]
+        columns = zip_longest(*self._rows, fillvalue="")
+        widths = [max(width for cell in column if (width := cell_len(cell)) <= ALIGNED_MAX) for column in columns]
         for number, row in enumerate(self._rows):
             say("  ".join(map(self._padded, row, widths, self._right)).rstrip(), bold=number == 0)
 

@@ -118,6 +118,15 @@ def test_a_row_is_one_line_however_narrow_the_terminal_is(
     assert head.startswith("cursor ") and head.endswith("holes  why")
 
 
+def test_one_long_name_does_not_move_the_rows_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    made = Table(("cursor", "state"))
+    for name in ("a", "x" * 900, "b" * 30):
+        made.add_row(name, "open")
+    made.show()
+    room = " " * 29
+    assert capsys.readouterr().out.splitlines()[1:] == [f"a{room}  open", f"{'x' * 900}  open", f"{'b' * 30}  open"]
+
+
 def test_commands_speak_to_people_by_one_function() -> None:
     """Whatever they say, a name in it is spelled out. Others write JSON, or nothing from outside; a long list is columns with tabs."""
     own = {"output.py", "printable.py", "main.py", "run.py", "health.py"}
