@@ -16,7 +16,7 @@ from cursorkeeper.core.table import OPENING, State
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.admission import STUCK_FACTOR, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import RETRY_MAX_S
-from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import ROOM_MIN, Keeper, KeeperLimits
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerEnd, ReadChunk
@@ -657,6 +657,17 @@ async def test_an_opening_that_nobody_waits_for_any_more_costs_no_turns() -> Non
     await until(lambda: not keeper.cursors)
 
 
+async def slowest_of_a_stream(made: Source) -> float:
+    """For how long, at most, one of a thousand messages waits that come without a pause."""
+    slowest = 0.0
+    for entry in range(1_000, 2_000):
+        made.ack(acks(DATA, 2 * entry))
+        await asyncio.sleep(0.0005)
+        oldest = made.machine.progress.oldest_unconfirmed_s
+        slowest = max(slowest, 0.0 if oldest is None else made.keeper._clock() - oldest)
+    return slowest
+
+
 @virtual
 async def test_time_in_which_nobody_appends_is_no_share_that_intake_gets_back() -> None:
     """A cursor was closed for want of a handle, then nothing happened for a while: messages that come without a pause are not taken in
@@ -669,10 +680,47 @@ async def test_time_in_which_nobody_appends_is_no_share_that_intake_gets_back() 
     keeper.detach(other.name, other.attach)
     await asyncio.sleep(30)
     assert len(keeper.cursors) == 1
-    slowest = 0.0
-    for entry in range(1, 1_000):
+    assert await slowest_of_a_stream(made) < 0.1
+
+
+@virtual
+async def test_time_in_which_appends_wait_for_room_is_no_share_that_intake_gets_back() -> None:
+    world = World(keeper_limits=KeeperLimits(appends_in_flight_max=ROOM_MIN))
+    made = await sources(await world.keeper(), 2)
+    for entry in (0, 2):
+        if entry:
+            world.bookkeeper.stall_acks()
+        for one in made:
+            one.ack(acks(DATA, entry))
+        if entry:
+            await asyncio.sleep(1.5)
+            world.bookkeeper.stall_acks(False)
+        for one in made:
+            await one.durable()
+    assert await slowest_of_a_stream(made[0]) < 0.1
+
+
+@virtual
+async def test_the_smallest_window_is_room_enough() -> None:
+    world = World(keeper_limits=KeeperLimits(appends_in_flight_max=ROOM_MIN))
+    [made] = await sources(await world.keeper(), 1)
+    for entry in range(5):
         made.ack(acks(DATA, 2 * entry))
-        await asyncio.sleep(0.0005)
-        oldest = made.machine.progress.oldest_unconfirmed_s
-        slowest = max(slowest, 0.0 if oldest is None else keeper._clock() - oldest)
-    assert slowest < 0.1
+        await made.durable()
+
+
+@virtual
+async def test_a_keeper_that_was_abandoned_beats_no_more() -> None:
+    world = World()
+    keeper = await world.keeper()
+    [made] = await sources(keeper, 1)
+    made.ack(acks(DATA, 1))
+    await made.durable()
+    world.bookkeeper.stall_acks()
+    made.ack(acks(DATA, 3))
+    await asyncio.sleep(1)
+    keeper.abandon()
+    await asyncio.sleep(1)
+    before = turns()
+    await asyncio.sleep(20)
+    assert turns() - before < 100

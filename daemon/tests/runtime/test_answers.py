@@ -260,3 +260,43 @@ async def test_many_that_come_back_share_a_request() -> None:
     assert all(again.machine is first.machine for first, again in zip(firsts, agains, strict=True))
     assert keeper.footers.checks.requests - before <= 4
     await no_failures(world)
+
+
+@virtual
+async def test_a_delete_of_a_cursor_that_is_open_here_is_not_decided_without_zookeeper() -> None:
+    world = World(limits=Limits(answer_wait_max_ms=3_000))
+    made = Source(await world.keeper())
+    await made.open()
+    world.zookeeper.stop()
+    told = Recorder()
+    made.keeper.delete_unopened(NAME, told)
+    await told.until(lambda: bool(told.ended), limit_s=10)
+    assert told.refused is not None and told.refused[0] == "UNAVAILABLE" and not made.told.ended
+
+
+@virtual
+async def test_a_delete_of_a_cursor_that_is_held_elsewhere_by_now_is_not_refused_for_the_handle_it_had_here() -> None:
+    world = World()
+    world.zookeeper.faults.watch_drop_probability = 1.0
+    made = Source(await world.keeper("a"))
+    await made.open()
+    other = Source(await world.keeper("b"))
+    await other.open()
+    other.send_close()
+    await other.told.until(lambda: other.told.ended == "closed")
+    told = Recorder()
+    made.keeper.delete_unopened(NAME, told)
+    await told.until(lambda: bool(told.ended), limit_s=10)
+    assert (told.ended, made.told.ended) == ("deleted", "deposed")
+
+
+@virtual
+async def test_a_delete_goes_on_when_the_handle_goes_while_it_asks_who_holds_the_cursor() -> None:
+    world = World()
+    made = Source(await world.keeper())
+    await made.open()
+    told = Recorder()
+    made.keeper.delete_unopened(NAME, told)
+    made.keeper.detach(NAME, made.attach)
+    await told.until(lambda: bool(told.ended), limit_s=10)
+    assert told.ended == "deleted"
