@@ -22,6 +22,7 @@ from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
+from cursorkeeper.cli.main import PlainCommand
 from cursorkeeper.cli.options import BrokerConf, Config, Debug, Gateway, Root, Zookeeper
 from cursorkeeper.cli.problems import USAGE, Problem, install
 from typer.core import TyperGroup
@@ -113,8 +114,8 @@ def command(name: str) -> Any:
     parameters += [_parameter(key, kind, None) for key, kind in own_options(job).items()]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {}
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    single.command(name, help=inspect.getdoc(job) or JOBS[name][1], epilog=EPILOG)(called)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single.command(name, cls=PlainCommand, help=inspect.getdoc(job) or JOBS[name][1], epilog=EPILOG)(called)
     return typer.main.get_command(single)
 
 

@@ -44,6 +44,14 @@ def test_every_job_is_listed_and_has_the_common_options() -> None:
             assert field == frame.SETTINGS_FIELD or f"--{field.replace('_', '-')}" in text.output
 
 
+@pytest.mark.parametrize("name", frame.JOBS)
+def test_the_help_of_a_job_shows_its_flags_whole_on_80_columns(name: str) -> None:
+    text = pipeline(name, "--help", COLUMNS="80").output
+    assert "…" not in text
+    for field in get_type_hints(cli.job_of(name).Arguments):
+        assert field == frame.SETTINGS_FIELD or f"--{field.replace('_', '-')}" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
