@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from cursorkeeper.core import events as ev
+from cursorkeeper.core.budget import DEFAULT, StateBudget
 from cursorkeeper.core.footer import EntryAddress, Footer, InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
@@ -242,10 +243,10 @@ async def test_a_damaged_snapshot_without_a_previous_one_is_refused() -> None:
 # ---- what a read costs, and what it does not believe
 
 
-async def reader_of(here: Kept, window: StateWindow = WHOLE) -> ChainReader:
+async def reader_of(here: Kept, window: StateWindow = WHOLE, budget: StateBudget = DEFAULT) -> ChainReader:
     gateway = here.world.bookkeeper.gateway()
     await gateway.start()
-    return ChainReader(NAME, gateway, window=window)
+    return ChainReader(NAME, gateway, window=window, budget=budget)
 
 
 def ended(here: Kept, more: int = 0) -> Footer:
@@ -273,6 +274,14 @@ async def test_a_mark_delete_of_the_footer_takes_the_acks_behind_it_with_it() ->
     here = await kept()
     found = await (await reader_of(here)).read(7, replace(ended(here), mark_delete=Position(DATA, 0)))
     assert isinstance(found, ev.ChainRead) and found.state.mark_delete == Position(DATA, 4)
+
+
+@virtual
+async def test_a_state_that_is_too_large_is_said_with_its_place() -> None:
+    here = await kept()
+    found = await (await reader_of(here, budget=StateBudget(bytes_max=100))).read(7, ended(here))
+    assert isinstance(found, ev.ChainDamaged) and found.too_large
+    assert found.reason.startswith(f"ledger {here.base.ledger} entries ")
 
 
 @virtual
