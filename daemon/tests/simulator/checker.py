@@ -460,8 +460,15 @@ class Checker:
                     good = proofs.proved >= proofs.came[effect.attach]
                     self.that(good, f"{machine.name}: a state is told, and nothing that was asked since the open proves it")
                     self.that(machine.progress.is_clear, f"{machine.name}: a state is told that is not durable")
+                case fx.CreateLedger():
+                    self._judge_chain(machine)
                 case fx.WriteFooter():
                     self._judge_naming(machine, effect.footer)
+
+    def _judge_chain(self, machine: CursorMachine) -> None:
+        """A ledger beyond the chain's limit is for the snapshot that shortens the chain."""
+        long = machine.state_writer is None and len(machine.chain) >= machine.limits.chain_ledgers_hard_max
+        self.that(not long or machine.snapshot is not None, f"{machine.name}: one more ledger, and {len(machine.chain)} in the chain")
 
     def _judge_naming(self, machine: CursorMachine, footer: Footer) -> None:
         """A footer leads to a ledger once that holds what a reader needs first: the open record, or a whole state."""

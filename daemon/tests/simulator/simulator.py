@@ -100,7 +100,7 @@ class Forms:
 
 
 def make_forms(formats: str, rng: random.Random) -> Forms:
-    """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change of owner), moves, or duels."""
+    """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change of owner), moves, duels, or chains."""
     limited = rng.random() < 0.25
     writer = WholeStateSettings(
         form=rng.choice(list(Form)),
@@ -112,7 +112,7 @@ def make_forms(formats: str, rng: random.Random) -> Forms:
         inline_compression=rng.choice(list(Compression)),
         inline_threshold_bytes=rng.choice((0, 40)),
     )
-    chance = {"native": 0.0, MOVES: 0.0, DUELS: 0.0, "pulsar": 1.0, "mixed": rng.choice((0.3, 0.5, 0.7))}[formats]
+    chance = {"pulsar": 1.0, "mixed": rng.choice((0.3, 0.5, 0.7))}.get(formats, 0.0)
     return Forms(chance, writer, rng.choice((1, 10, 100, 400)))
 
 
@@ -229,6 +229,27 @@ def make_duels(plan: Plan, rng: random.Random) -> Plan:
         impatience=0.0,
         limits=replace(plan.limits, snapshot_bytes_min=100, snapshot_interval_min_s=0.0, snapshot_age_max_s=1.0),
     )
+
+
+CHAINS = "chains"
+"""In place of a format: native, and ledgers are rolled faster than snapshots may be taken."""
+
+
+def make_chains(plan: Plan, _rng: random.Random) -> Plan:
+    """Chains at their hard limit, in owners that stay and in owners that go."""
+    limits = replace(
+        plan.limits,
+        inline_state_max_bytes=0,
+        chain_ledgers_max=2,
+        chain_ledgers_hard_max=3,
+        ledger_bytes_max=300,
+        ledger_age_max_s=0.3,
+        snapshot_interval_min_s=1.0,
+    )
+    return replace(plan, cursors=1, limits=limits, actions={**plan.actions, "reset": 0.0, "delete": 0.0})
+
+
+PLANS = {MOVES: make_moves, DUELS: make_duels, CHAINS: make_chains}
 
 
 class NodeGateway:
@@ -371,8 +392,8 @@ class Simulation:
     def __post_init__(self) -> None:
         self.rng = random.Random(f"{self.seed}/plan")
         self.plan = make_plan(self.rng)
-        if self.formats in (MOVES, DUELS):
-            self.plan = (make_moves if self.formats == MOVES else make_duels)(self.plan, self.rng)
+        if self.formats in PLANS:
+            self.plan = PLANS[self.formats](self.plan, self.rng)
         self.forms = make_forms(self.formats, random.Random(f"{self.seed}/formats"))
         self.writer = PulsarStateWriter(self.forms.writer)
         self.loop = VirtualLoop(random.Random(f"{self.seed}/loop"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.tests.simulator.simulator import DUELS, MOVES, run
+from daemon.tests.simulator.simulator import CHAINS, DUELS, MOVES, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
@@ -65,6 +65,11 @@ def test_some_seeds_of_moves() -> None:
 def test_some_seeds_of_duels() -> None:
     """Opens wait at two daemons, and one of them is slow: an open takes the cursor from its owner once."""
     assert run_all(range(1, FAST + 1), DUELS)["trouble slow_recoveries"]
+
+
+def test_some_seeds_of_chains() -> None:
+    """Ledgers are rolled faster than snapshots may be taken: a chain at its limit does not grow, and everything becomes durable."""
+    assert run_all(range(1, FAST + 1), CHAINS)["snapshots"]
 
 
 @pytest.mark.slow

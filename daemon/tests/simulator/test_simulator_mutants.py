@@ -399,7 +399,7 @@ def promise_a_machine_is_woken_for_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CursorMachine, "timer_at_s", property(wake))
 
 
-@mutant
+@mutant_of(simulator.CHAINS)
 def promise_a_chain_grows_without_an_end(patch: pytest.MonkeyPatch) -> None:
     def needs(m: CursorMachine) -> bool:
         limits, m.limits = m.limits, replace(m.limits, chain_ledgers_hard_max=1_000, chain_ledgers_max=1_000)
