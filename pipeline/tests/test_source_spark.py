@@ -198,7 +198,8 @@ def test_filters_reach_the_source(spark: SparkSession, fleet: dict[str, str], is
         of_keys = load(spark, fleet, mode="failfast", keys=",".join(str(cursor_key(name)) for name in wanted))
         assert {row["cursor"] for row in of_keys.collect()} == {name.display for name in wanted}, "as an option they always do"
         counted = [sum(at % 3 == tenant for at in range(MANY + 1)) for tenant in (1, 2)] + [MANY + 1]
-        for order in itertools.permutations(range(3)):  # Spark gives every query of one load() what the last filter has planned
+        orders = itertools.permutations(range(3)) if is_on else [(0, 1, 2)]
+        for order in orders:  # Spark gives every query of one load() what the last filter has planned
             every = load(spark, fleet)
             asked = [every.where("tenant = 't1'"), every.where("tenant = 't2'"), every]
             assert [asked[at].count() for at in order] == [counted[at] for at in order], order
