@@ -33,7 +33,7 @@ def test_a_root_is_the_same_with_a_slash_at_its_end() -> None:
         ({"zookeper": "x"}, "did you mean zookeeper"),
         ({"path": "/x"}, "reads no path"),
         ({"table": "holes", "gateway": ""}, "gateway is not given"),
-        ({"zookeeper": ""}, "zookeeper is not given"),
+        ({"zookeeper": ""}, "zookeeper is not given.*catalog.*CREATE TEMPORARY VIEW"),
         ({"mode": "fast"}, "permissive or failfast"),
         ({"deleted": "yes"}, "use true or false"),
         ({"tasks": "many"}, "must be a number"),

@@ -33,6 +33,7 @@ TASKS_MAX = 4_096
 """A task has a bucket at least."""
 READ_RATE_MIN_MIB_S, FOOTER_RATE_MIN_S = 0.01, 1.0
 """Of a task. Below it one read would pause for many minutes, and a task would never end."""
+VIEW = "CREATE TEMPORARY VIEW name USING cursorkeeper OPTIONS (table '...', zookeeper '...')"
 INTERNAL = "internal"
 """Fields so marked are no options that a user gives."""
 
@@ -115,7 +116,7 @@ class Options:
                     raise OptionError(
                         "a table of a catalog cannot be made of this source: Spark keeps its options in a form that no Python source "
                         "can read",
-                        "CREATE TEMPORARY VIEW name USING cursorkeeper OPTIONS (table '...', zookeeper '...')",
+                        VIEW,
                     )
                 if key.lower() == "path":
                     raise OptionError(f"path = {text!r}: this source reads no path", "use load() without one")
@@ -134,7 +135,8 @@ class Options:
             guess = f"did you mean {near[0]}? " if near else ""
             raise OptionError(f"table = {self.table!r}: there is no such table", f"{guess}the tables are {', '.join(TABLES)}")
         if not self.zookeeper:
-            raise OptionError("zookeeper is not given", '.option("zookeeper", "host:port[,host:port...][/chroot]")')
+            of_catalog = f"; instead of a table of Spark's catalog, which hands its options to no Python source: {VIEW}"
+            raise OptionError("zookeeper is not given", f'.option("zookeeper", "host:port[,host:port...][/chroot]"){of_catalog}')
         if not self.gateway and self.table not in FOOTERS_ONLY:
             raise OptionError(f"table {self.table} reads BookKeeper and gateway is not given", '.option("gateway", "host:port")')
         self._check_numbers()
