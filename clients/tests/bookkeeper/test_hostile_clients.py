@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -27,7 +26,7 @@ from grpc_health.v1 import health_pb2
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 OURS = {"application": b"cursorkeeper"}
-SERVICE = "/cursorkeeper.ledgers.v1.Ledgers/"
+SERVICE, HEALTH = "/cursorkeeper.ledgers.v1.Ledgers/", "/grpc.health.v1.Health/"
 WRITER = (("cursorkeeper-role", "writer"),)
 STALL_MAX_MS = 3_000
 APPENDS = 150
@@ -38,15 +37,20 @@ LARGE, MIB = 5_000_000, 1 << 20
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProcess]:
-    """A gateway of 256 MiB before one bookie."""
-    folder: Path = tmp_path_factory.mktemp("hostile")
-    with LocalCluster(folder, bookies=1, gateways=0) as cluster:
-        where = ["--port", str(free_port()), "--metadata-service-uri", cluster.metadata_service_uri]
-        process = JavaProcess("gateway", [*where, "--stall-max-ms", str(STALL_MAX_MS)], folder / "gateway.log", heap_mib=256)
-        process.start()
-        yield process
-        process.kill()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One bookie."""
+    with LocalCluster(tmp_path_factory.mktemp("hostile"), bookies=1, gateways=0) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateway(cluster: LocalCluster) -> Iterator[JavaProcess]:
+    """A gateway of 256 MiB."""
+    where = ["--port", str(free_port()), "--metadata-service-uri", cluster.metadata_service_uri]
+    process = JavaProcess("gateway", [*where, "--stall-max-ms", str(STALL_MAX_MS)], cluster.data_dir / "gateway.log", heap_mib=256)
+    process.start()
+    yield process
+    process.kill()
 
 
 def address(gateway: JavaProcess) -> str:
@@ -143,7 +147,7 @@ async def messages_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -
     for _ in range(60):
         _, writer = await asyncio.open_connection(host, int(port))
         stack.callback(writer.close)
-        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"") + _frame(1, 4, 1, _headers("Append")))
+        writer.write(PREFACE + _frame(1, 4, 1, _headers(SERVICE + "Append")))
         writer.write(_frame(0, 0, 1, struct.pack(">BI", 0, LARGE) + bytes(16_000)))
         for _ in range(3):
             writer.write(_frame(0, 0, 1, bytes(16_000)))
@@ -175,6 +179,75 @@ async def connections_and_streams_without_end(gateway: JavaProcess, stack: Async
         stack.callback(raw(opened, "Append", "stream_stream")(metadata=WRITER).cancel)
 
 
+async def requests_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    """All of the message is there, and the end of the stream is not: nobody can answer yet."""
+    large = b"\xa2\x06" + _varint(MIB) + bytes(MIB)
+    for method in (SERVICE + "Metadata", HEALTH + "Check"):
+        for _ in range(4):
+            opened = await stack.enter_async_context(channel(gateway))
+            calls = [opened.stream_stream(method, request_serializer=lambda b: b)() for _ in range(120)]
+            for call in calls:
+                stack.callback(call.cancel)
+            await asyncio.wait([asyncio.ensure_future(call.write(large)) for call in calls], timeout=20)
+
+
+async def watchers_of_long_names(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    """Health needs no token."""
+    name = health_pb2.HealthCheckRequest(service="x" * LARGE).SerializeToString()
+    opened = await stack.enter_async_context(channel(gateway))
+    for _ in range(120):
+        call = opened.unary_stream(HEALTH + "Watch", request_serializer=lambda b: b)(name)
+        stack.callback(call.cancel)
+        with suppress(grpc.aio.AioRpcError):
+            await call.initial_metadata()
+
+
+async def watchers_without_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    for _ in range(9):
+        opened = await stack.enter_async_context(channel(gateway))
+        for _ in range(1_000):
+            stack.callback(opened.unary_stream(HEALTH + "Watch", request_serializer=lambda b: b)(b"").cancel)
+        await asyncio.sleep(0.5)
+
+
+async def a_byte_at_a_time(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    """Each arrives among much that nobody keeps."""
+    host, port = address(gateway).split(":")
+    filler = _frame(0xEE, 0, 0, bytes(16_000)) * 4
+
+    async def send() -> None:
+        _, writer = await asyncio.open_connection(host, int(port))
+        stack.callback(writer.close)
+        writer.write(PREFACE + _frame(1, 4, 1, _headers(HEALTH + "Check")) + _frame(0, 0, 1, struct.pack(">BI", 0, LARGE)))
+        with suppress(ConnectionError):
+            for _ in range(1_000):
+                writer.write(_frame(0, 0, 1, b"x") + filler)
+                await writer.drain()
+
+    await asyncio.gather(*(send() for _ in range(8)))
+
+
+async def connections_that_only_answer_pings(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    host, port = address(gateway).split(":")
+
+    async def live() -> None:
+        with suppress(OSError, EOFError):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            stack.callback(writer.close)
+            writer.write(PREFACE)
+            while True:
+                head = await reader.readexactly(9)
+                body = await reader.readexactly(int.from_bytes(head[:3], "big"))
+                if head[3] in (4, 6) and not head[4]:  # settings and pings
+                    writer.write(_frame(head[3], 1, 0, body if head[3] == 6 else b""))
+
+    for _ in range(300):
+        stack.callback(asyncio.ensure_future(live()).cancel)
+    await asyncio.sleep(1)
+    async with client(gateway) as another:
+        await another.describe()
+
+
 ALL: list[Hostile] = [
     readers_that_never_read,
     readers_of_large_entries,
@@ -183,6 +256,11 @@ ALL: list[Hostile] = [
     messages_that_never_end,
     appends_whose_answers_nobody_takes,
     connections_and_streams_without_end,
+    requests_that_never_end,
+    watchers_of_long_names,
+    watchers_without_end,
+    a_byte_at_a_time,
+    connections_that_only_answer_pings,
 ]
 
 
@@ -205,6 +283,32 @@ async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, 
             "/grpc.health.v1.Health/Check", request_serializer=lambda b: b, response_deserializer=health_pb2.HealthCheckResponse.FromString
         )
         assert (await check(b"", timeout=120, wait_for_ready=True)).status == health_pb2.HealthCheckResponse.SERVING
+    assert gateway.running, gateway.log_tail()
+
+
+async def test_appends_wait_for_silent_bookies_outside_of_the_memory(gateway: JavaProcess, cluster: LocalCluster) -> None:
+    """Of 200 streams at once, each a message of its own."""
+    async with asyncio.timeout(240), AsyncExitStack() as stack:
+        writes = []
+        for _ in range(8):
+            opened = await stack.enter_async_context(channel(gateway))
+            for _ in range(25):
+                made = await raw(opened, "Create", "unary_unary")(
+                    pb.CreateRequest(ensemble=1, write_quorum=1, ack_quorum=1, custom_metadata=OURS).SerializeToString(), metadata=WRITER
+                )
+                ledger = pb.CreateReply.FromString(made).ledger_id
+                call = raw(opened, "Append", "stream_stream")(metadata=WRITER)
+                stack.callback(call.cancel)
+                append = pb.LedgerAppend(ledger_id=ledger, payloads=[bytes(4_900_000)])
+                writes.append(call.write(pb.AppendRequest(appends=[append]).SerializeToString()))
+        cluster.bookies[0].freeze()
+        try:
+            await asyncio.wait([asyncio.ensure_future(write) for write in writes], timeout=12)
+        finally:
+            cluster.bookies[0].thaw()
+    async with asyncio.timeout(120), client(gateway) as store:
+        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        await store.append(ledger, 0, b"x")
     assert gateway.running, gateway.log_tail()
 
 
@@ -239,9 +343,11 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
-def _headers(method: str) -> bytes:
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"")
+
+
+def _headers(path: str) -> bytes:
     """As literals, which need no table."""
-    path = SERVICE + method
     pairs = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "content-type": "application/grpc", "te": "trailers"}
     return b"".join(
         b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode() for name, value in (*pairs.items(), *WRITER)

@@ -25,9 +25,13 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
   private final Shared shared;
   private final BiPredicate<String, String> mayAppend;
   private final Consumer<String> cut;
+  private final Runnable taken;
   private final ServerCallStreamObserver<AppendReply> replies;
   private final ReplyQueue queue = new ReplyQueue();
   private final Set<OpenLedger> bound = new HashSet<>();
+  /** Waits for room in the window; null: none does. */
+  private AppendMessage waiting;
+  private boolean isLast;
   private boolean flushing;
   private boolean parked;
   private boolean answered;
@@ -47,13 +51,15 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
 
   /**
    * {@code mayAppend} says of whose handles it may use any: the role of whoever created the ledger, and the ledger's
-   * deployment. {@code cut} ends the call at once, whatever lies ready for it; it is told why.
+   * deployment. {@code cut} ends the call at once, whatever lies ready for it; it is told why. {@code taken} is run when a
+   * message is in the window.
    */
-  public AppendStream(Shared shared, BiPredicate<String, String> mayAppend, Consumer<String> cut,
+  public AppendStream(Shared shared, BiPredicate<String, String> mayAppend, Consumer<String> cut, Runnable taken,
       ServerCallStreamObserver<AppendReply> replies) {
     this.shared = shared;
     this.mayAppend = mayAppend;
     this.cut = cut;
+    this.taken = taken;
     this.replies = replies;
     shared.open().add(this);
     replies.disableAutoRequest();
@@ -72,14 +78,38 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
       refuse(message.refusal());
       return;
     }
-    message.request().getAppendsList().forEach(this::append);
     synchronized (this) {
-      if (queue.crowded()) {
-        parked = true; // The client does not read its failures: no more requests until it does.
+      waiting = ended ? null : message;
+    }
+    shared.window().whenRoom(this::take);
+  }
+
+  // Here there is room. The next message is asked for when this one is in the window, so one for each stream waits at most.
+  private void take() {
+    AppendMessage message;
+    synchronized (this) {
+      message = waiting;
+    }
+    if (message == null) {
+      return;
+    }
+    message.request().getAppendsList().forEach(this::append);
+    taken.run();
+    boolean wasLast;
+    synchronized (this) {
+      waiting = null;
+      wasLast = isLast;
+      // The client does not read its failures: no more requests until it does.
+      parked = queue.crowded();
+      if (parked && !wasLast) {
         return;
       }
     }
-    shared.window().whenRoom(() -> replies.request(1));
+    if (wasLast) {
+      drain();
+    } else {
+      replies.request(1);
+    }
   }
 
   @Override
@@ -90,6 +120,16 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
   /** The client has no more entries: what is in flight is still answered, then the stream ends. */
   @Override
   public void onCompleted() {
+    synchronized (this) {
+      isLast = true;
+      if (waiting != null) {
+        return;
+      }
+    }
+    drain();
+  }
+
+  private void drain() {
     List<OpenLedger> mine;
     synchronized (this) {
       mine = List.copyOf(bound);
@@ -202,7 +242,7 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
       complete = answered && queue.isEmpty();
     }
     if (resume) {
-      shared.window().whenRoom(() -> replies.request(1));
+      replies.request(1);
     }
     if (complete && end()) {
       replies.onCompleted();
@@ -217,6 +257,7 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
         return false;
       }
       ended = true;
+      waiting = null;
       mine = List.copyOf(bound);
       bound.clear();
     }

@@ -4,8 +4,8 @@ import java.util.ArrayDeque;
 import java.util.Queue;
 
 /**
- * Bytes and entries in flight between all streams and the bookies. Overload stops here: a stream asks for its next
- * message only when both are under their bound, so at most one message per stream comes on top.
+ * Bytes and entries in flight between all streams and the bookies. Overload stops here: a stream hands its message over
+ * only when both are under their bound, so at most one message per thread comes on top.
  *
  * <p>Invariant: a stream is in the queue of waiting ones at most once, and is resumed in order of waiting.
  */

@@ -3,15 +3,12 @@ package io.cursorkeeper.gateway.service;
 import io.netty.channel.Channel;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicInteger;
 
-/** Takes only so many connections: each may send a window's worth of bytes before anybody asks who it is. */
+/** Takes only so many connections, and their frames one by one. */
 final class BoundedServerChannel extends NioServerSocketChannel {
-  private final int connectionsMax;
-  private final AtomicInteger connections;
+  private final Connections connections;
 
-  BoundedServerChannel(int connectionsMax, AtomicInteger connections) {
-    this.connectionsMax = connectionsMax;
+  BoundedServerChannel(Connections connections) {
     this.connections = connections;
   }
 
@@ -21,12 +18,11 @@ final class BoundedServerChannel extends NioServerSocketChannel {
     super.doReadMessages(accepted);
     for (int at = accepted.size() - 1; at >= before; at--) {
       Channel connection = (Channel) accepted.get(at);
-      if (connections.incrementAndGet() > connectionsMax) {
-        connections.decrementAndGet();
+      if (connections.add(connection)) {
+        connection.pipeline().addFirst(new Frames());
+      } else {
         accepted.remove(at);
         connection.unsafe().closeForcibly();
-      } else {
-        connection.closeFuture().addListener(closed -> connections.decrementAndGet());
       }
     }
     return accepted.size() - before;

@@ -57,7 +57,7 @@ public final class Gateway {
   private final ExecutorService readThreads = Executors.newFixedThreadPool(READ_THREADS, named("read"));
   /** Whether a caller is a writer, to the threads of its lists: readers cannot take those of writers. */
   private final Map<Boolean, ExecutorService> listThreads = Map.of(true, lists(), false, lists());
-  private final AtomicInteger connections = new AtomicInteger();
+  private final Connections connections = new Connections(Memory.connections());
   private final EventLoopGroup accepting = new MultiThreadIoEventLoopGroup(1, named("accept"), NioIoHandler.newFactory());
   private final EventLoopGroup network = new MultiThreadIoEventLoopGroup(named("network"), NioIoHandler.newFactory());
   private final AppendHealth appends = new AppendHealth(metrics);
@@ -81,9 +81,9 @@ public final class Gateway {
     service = new LedgersService(
         client.api(), settings, ledgers, streams, metrics, readThreads, listThreads, description(metadataServiceUri));
     peers = new Peers(
-        CALLS_MAX, Memory.halfSentBytes(), Memory.replyBytes(), settings.stallMaxMs(), metrics::failure);
+        connections, CALLS_MAX, Memory.heldBytes(), Memory.replyBytes(), settings.stallMaxMs(), metrics::failure);
     server = NettyServerBuilder.forAddress(new InetSocketAddress(settings.host(), settings.port()))
-        .channelFactory(() -> new BoundedServerChannel(Memory.connections(), connections))
+        .channelFactory(() -> new BoundedServerChannel(connections))
         .bossEventLoopGroup(accepting)
         .workerEventLoopGroup(network)
         .withChildOption(ChannelOption.ALLOCATOR, buffers)
@@ -201,9 +201,9 @@ public final class Gateway {
     metrics.gauge("in_flight_entries", "Entries between streams and bookies", window::entries);
     metrics.gauge("streams_waiting", "Append streams held back by the window", window::waiting);
     metrics.gauge("streams", "Append streams", () -> streams.open().size());
-    metrics.gauge("connections", "Connections of clients", connections::get);
+    metrics.gauge("connections", "Connections of clients", connections::count);
     metrics.gauge("calls", "Calls of clients, also those that wait for something", peers::calls);
-    metrics.gauge("half_sent_bytes", "Bytes of messages of which a part has arrived", peers::halfSentBytes);
+    metrics.gauge("held_bytes", "Bytes of messages that have arrived, wholly or in part, and are not taken", peers::heldBytes);
     metrics.gauge("read_bytes", "Bytes that reads have asked for or hold for their callers", service::readBytes);
     metrics.gauge("reads_waiting", "Reads that wait for room in the budget", service::readsWaiting);
     metrics.gauge("open_handles", "Ledgers open for writing", ledgers::size);

@@ -146,8 +146,9 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   /** As {@link #append}, of messages that were counted before they were taken apart. */
   StreamObserver<AppendMessage> appends(StreamObserver<AppendReply> caller) {
     Caller who = Caller.current();
+    Peers.Peer peer = Peers.current();
     return new AppendStream(streams, (creator, deployment) -> access.mayAppend(who, creator, deployment),
-        Peers.current()::cut, (ServerCallStreamObserver<AppendReply>) caller);
+        peer::cut, peer::taken, (ServerCallStreamObserver<AppendReply>) caller);
   }
 
   @Override

@@ -12,7 +12,7 @@ import org.apache.bookkeeper.common.allocator.PoolingPolicy;
  * fixed, so that no kind of work can take another's room: appends wait for appends, reads for reads.
  *
  * <p>An append is in memory once on the heap and once for each of its copies beside it; a read once where it arrives and once
- * where it leaves. So an eighth is what each of them may announce, and a quarter what half-sent messages may hold.
+ * where it leaves. So an eighth is what each of them may announce, and a quarter what messages may hold that are not taken yet.
  */
 final class Memory {
   private static final long APPEND_BYTES_MAX = 64L << 20;
@@ -39,8 +39,8 @@ final class Memory {
     return Math.min(READ_BYTES_MAX, bytes() / 8);
   }
 
-  /** Bytes of messages of which a part has arrived. */
-  static long halfSentBytes() {
+  /** Bytes of messages that have arrived, wholly or in part, and are not taken yet. */
+  static long heldBytes() {
     return bytes() / 4;
   }
 

@@ -5,6 +5,7 @@ import io.cursorkeeper.ledgers.v1.LedgersGrpc;
 import io.grpc.CallContext;
 import io.grpc.Context;
 import io.grpc.ForwardingServerCall.SimpleForwardingServerCall;
+import io.grpc.ForwardingServerCallListener.SimpleForwardingServerCallListener;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.ServerCall;
@@ -13,6 +14,7 @@ import io.grpc.ServerInterceptor;
 import io.grpc.ServerStreamTracer;
 import io.grpc.Status;
 import com.google.protobuf.MessageLite;
+import java.net.SocketAddress;
 import java.util.Comparator;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -22,8 +24,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
 /**
- * What peers may hold of this process without having asked for anything yet: calls, halves of messages, answers that they do
- * not take. Each has its bound, and a peer that stands still is cut off, whoever it is.
+ * What peers may hold of this process without having asked for anything yet: calls, messages that are not taken, whole or in
+ * part, answers that they do not take. Each has its bound, and a peer that stands still is cut off, whoever it is.
  *
  * <p>Cut off means that the call is reset: what lies ready for it is dropped. An ordinary end would wait behind what the peer
  * does not read.
@@ -31,21 +33,32 @@ import java.util.function.Consumer;
 final class Peers extends ServerStreamTracer.Factory implements ServerInterceptor {
   private static final Context.Key<Peer> KEY = Context.key("peer");
   private static final String APPEND = LedgersGrpc.getAppendMethod().getFullMethodName();
-  /** Of a request that is not an append: the largest is a create with its metadata. */
-  private static final long REQUEST_BYTES_MAX = 1 << 20;
+  private static final String CREATE = LedgersGrpc.getCreateMethod().getFullMethodName();
+  /** Of a create, with its metadata. */
+  private static final long CREATE_BYTES_MAX = 1 << 20;
+  /** Of another request that is not an append. */
+  private static final long REQUEST_BYTES_MAX = 64 << 10;
+  private static final int OPEN_CALLS_MAX = 256;
+  /** What a piece of a message takes beside its bytes. */
+  private static final int PIECE_BYTES = 256;
 
   private final Set<Peer> calls = ConcurrentHashMap.newKeySet();
-  private final AtomicLong halfSentBytes = new AtomicLong();
+  /** Those that need no token. */
+  private final Set<Peer> openCalls = ConcurrentHashMap.newKeySet();
+  private final AtomicLong heldBytes = new AtomicLong();
   private final AtomicLong replyBytes = new AtomicLong();
+  private final Connections connections;
   private final int callsMax;
-  private final long halfSentBytesMax;
+  private final long heldBytesMax;
   private final long replyBytesMax;
   private final long stallMaxNanos;
   private final Consumer<LedgerFailure> failures;
 
-  Peers(int callsMax, long halfSentBytesMax, long replyBytesMax, long stallMaxMs, Consumer<LedgerFailure> failures) {
+  Peers(Connections connections, int callsMax, long heldBytesMax, long replyBytesMax, long stallMaxMs,
+      Consumer<LedgerFailure> failures) {
+    this.connections = connections;
     this.callsMax = callsMax;
-    this.halfSentBytesMax = halfSentBytesMax;
+    this.heldBytesMax = heldBytesMax;
     this.replyBytesMax = replyBytesMax;
     this.stallMaxNanos = TimeUnit.MILLISECONDS.toNanos(stallMaxMs);
     this.failures = failures;
@@ -60,8 +73,8 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
     return calls.size();
   }
 
-  long halfSentBytes() {
-    return halfSentBytes.get();
+  long heldBytes() {
+    return heldBytes.get();
   }
 
   @Override
@@ -75,6 +88,9 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
     Peer peer = current();
     peer.call = CallContext.current();
     calls.add(peer);
+    if (peer.isOpen) {
+      makeRoom(peer);
+    }
     if (calls.size() > callsMax || replyBytes.get() > replyBytesMax) {
       LedgerFailure full = LedgerFailure.later("TOO_MANY_CALLS", "this gateway has " + calls.size() + " calls (limit "
           + callsMax + ") and " + replyBytes.get() + " bytes of answers that nobody takes (limit " + replyBytesMax + ")");
@@ -82,7 +98,8 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
       call.close(full.status(), full.trailers());
       return new ServerCall.Listener<>() {};
     }
-    return next.startCall(call.getMethodDescriptor().getType() == MethodDescriptor.MethodType.UNARY
+    ServerCall.Listener<Q> listener = next.startCall(
+        call.getMethodDescriptor().getType() == MethodDescriptor.MethodType.UNARY
         ? new SimpleForwardingServerCall<Q, A>(call) {
           @Override
           public void sendMessage(A answer) {
@@ -90,6 +107,22 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
             super.sendMessage(answer);
           }
         } : call, headers);
+    return !peer.isLone ? listener : new SimpleForwardingServerCallListener<Q>(listener) {
+      @Override
+      public void onHalfClose() {
+        peer.waitsSinceNanos = 0;
+        super.onHalfClose();
+      }
+    };
+  }
+
+  // The oldest goes: a probe is short, and whoever watches comes again.
+  private void makeRoom(Peer newest) {
+    openCalls.add(newest);
+    if (openCalls.size() > OPEN_CALLS_MAX) {
+      openCalls.stream().filter(one -> !one.isCut).min(Comparator.comparingLong(one -> one.bornNanos))
+          .ifPresent(oldest -> oldest.cut("was the oldest of more than " + OPEN_CALLS_MAX + " calls of health and reflection"));
+    }
   }
 
   /** Cuts off who stands still in the middle of a message; called every second or so. */
@@ -106,29 +139,48 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
   /** One call, from its headers to its very end. */
   final class Peer extends ServerStreamTracer {
     private final String method;
-    private final boolean lone;
+    /** Of one request. It is kept until the call ends, and not served before it is complete. */
+    private final boolean isLone;
+    private final boolean isOpen;
+    private final long bornNanos = now();
     private volatile Context.CancellableContext call;
     /** Since when a part of a message is missing; 0: none is. */
     private volatile long waitsSinceNanos;
-    private volatile long half;
+    /** Of messages that arrived in part, or wholly and are not taken yet. */
+    private volatile long held;
+    private boolean isCompressed;
     private long answered;
+    private SocketAddress known;
     private volatile boolean isCut;
 
     Peer(String method) {
       this.method = method;
-      this.lone = method.startsWith(LedgersGrpc.SERVICE_NAME) && !method.equals(APPEND);
-      waitsSinceNanos = lone ? now() : 0;
+      this.isLone = !method.equals(APPEND);
+      this.isOpen = !method.startsWith(LedgersGrpc.SERVICE_NAME + "/");
+      waitsSinceNanos = isLone ? bornNanos : 0;
     }
 
     /** Ends the call at once; the service hears of it as of any call that was cancelled. */
     void cut(String why) {
-      Context.CancellableContext known = call;
-      if (isCut || known == null) {
+      Context.CancellableContext context = call;
+      if (isCut || context == null) {
         return;
       }
       isCut = true;
       failures.accept(LedgerFailure.later("PEER_CUT_OFF", why));
-      known.cancel(new TimeoutException("the peer " + why));
+      context.cancel(new TimeoutException("the peer " + why));
+    }
+
+    /** It proved who it is: while this call lasts its connection stays. */
+    void isKnown(SocketAddress from) {
+      known = from;
+      connections.callBegins(from);
+    }
+
+    /** The message is counted elsewhere from now on. */
+    synchronized void taken() {
+      heldBytes.addAndGet(-held);
+      held = 0;
     }
 
     @Override
@@ -138,33 +190,40 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
 
     @Override
     public void inboundMessage(int number) {
-      waitsSinceNanos = now();
+      if (!isLone) {
+        waitsSinceNanos = now();
+      }
     }
 
     @Override
     public void inboundWireSize(long bytes) {
-      half += bytes;
-      long all = halfSentBytes.addAndGet(bytes);
-      if (lone && half > REQUEST_BYTES_MAX) {
-        cut("sent a request of more than " + REQUEST_BYTES_MAX + " bytes");
-      } else if (all > halfSentBytesMax) {
-        calls.stream().filter(one -> !one.isCut).max(Comparator.comparingLong(one -> one.half))
-            .ifPresent(largest -> largest.cut("had sent " + largest.half + " bytes of a message when all peers together"
-                + " had sent " + all + ", the limit is " + halfSentBytesMax));
+      hold(bytes + PIECE_BYTES);
+    }
+
+    @Override
+    public void inboundUncompressedSize(long bytes) {
+      if (isCompressed) {
+        hold(bytes);
       }
     }
 
     @Override
     public void inboundMessageRead(int number, long wireBytes, long bytes) {
-      forgetHalf();
-      waitsSinceNanos = 0;
+      isCompressed = bytes < 0;
+      if (!isLone) {
+        waitsSinceNanos = 0;
+      }
     }
 
     @Override
     public void streamClosed(Status status) {
       calls.remove(this);
+      openCalls.remove(this);
+      if (known != null) {
+        connections.callEnds(known);
+      }
       waitsSinceNanos = 0;
-      forgetHalf();
+      taken();
       replyBytes.addAndGet(-answered);
     }
 
@@ -173,9 +232,20 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
       replyBytes.addAndGet(bytes);
     }
 
-    private void forgetHalf() {
-      halfSentBytes.addAndGet(-half);
-      half = 0;
+    private void hold(long bytes) {
+      long all;
+      synchronized (this) {
+        held += bytes;
+        all = heldBytes.addAndGet(bytes);
+      }
+      long most = method.equals(CREATE) ? CREATE_BYTES_MAX : REQUEST_BYTES_MAX;
+      if (isLone && held > most) {
+        cut("sent a request of more than " + most + " bytes, or in too many pieces");
+      } else if (all > heldBytesMax) {
+        calls.stream().filter(one -> !one.isCut).max(Comparator.comparingLong(one -> one.held))
+            .ifPresent(largest -> largest.cut("had sent " + largest.held + " bytes of messages that are not taken yet when all"
+                + " peers together had sent " + all + ", the limit is " + heldBytesMax));
+      }
     }
 
     private static long now() {

@@ -4,6 +4,7 @@ import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.cursorkeeper.ledgers.v1.LedgersGrpc;
 import io.grpc.Context;
 import io.grpc.Contexts;
+import io.grpc.Grpc;
 import io.grpc.Metadata;
 import io.grpc.ServerCall;
 import io.grpc.ServerCallHandler;
@@ -56,6 +57,7 @@ final class Roles implements ServerInterceptor {
       call.close(refused.status(), refused.trailers());
       return new ServerCall.Listener<>() {};
     }
+    Peers.current().isKnown(call.getAttributes().get(Grpc.TRANSPORT_ATTR_REMOTE_ADDR));
     return Contexts.interceptCall(caller.in(Context.current()), call, headers, next);
   }
 
