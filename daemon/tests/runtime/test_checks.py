@@ -104,3 +104,16 @@ async def test_who_asks_later_does_not_share_a_request_that_was_sent() -> None:
     await other.set("/n0", b"x", 0)
     assert await checks.check("/n0", 0) is Verdict.OTHER
     assert await slow is Verdict.OTHER, "it had not arrived when the node moved"
+
+
+@virtual
+async def test_who_gave_up_before_it_was_sent_asks_nothing() -> None:
+    _server, session = await nodes(1)
+    checks = FooterChecks(session)
+    gave_up = asyncio.create_task(checks.check("/n0", 0))
+    asyncio.get_running_loop().call_soon(gave_up.cancel)
+    await asyncio.wait({gave_up})
+    await asyncio.sleep(1)
+    assert gave_up.cancelled() and checks.requests == 0
+    await checks.check("/n0", 0)
+    assert checks.requests == 1
