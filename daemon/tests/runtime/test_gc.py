@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import FooterStore
@@ -19,18 +18,18 @@ from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, World, acks
 
 
-async def owned(world: World, identity: str, name: CursorName = NAME) -> Source:
-    made = Source(await world.keeper(identity), name)
+async def owned(world: World, identity: str, entry: int = 1) -> Source:
+    made = Source(await world.keeper(identity))
     await made.open()
-    made.ack(acks(7, 1))
+    made.ack(acks(7, entry))
     await made.durable()
     return made
 
 
-async def orphan(world: World, made: Source, epoch: int = 0, name: CursorName | None = None) -> int:
+async def orphan(made: Source) -> int:
     """A ledger of an owner before this one, which no footer names."""
     deployment = await made.keeper.footers.deployment()
-    return await made.keeper.ledgers.create(LedgerSpec(), custom_metadata(name or made.name, epoch, 1, "before", deployment))
+    return await made.keeper.ledgers.create(LedgerSpec(), custom_metadata(made.name, 0, 1, "before", deployment))
 
 
 @virtual
@@ -43,8 +42,8 @@ async def test_a_server_that_lags_puts_no_footer_in_doubt() -> None:
     footers = FooterStore(session, EncodeSettings())
     await footers.known_deployment()
     session.lag()
-    made = await owned(world, "second")
-    left = await orphan(world, made)
+    made = await owned(world, "second", 3)
+    left = await orphan(made)
     report = await gc.collect(made.keeper.ledgers, footers)
     assert (report.doubtful, report.garbage, report.deleted) == (0, 1, 1)
     assert left not in world.bookkeeper.ledgers
@@ -71,7 +70,7 @@ async def test_a_footer_that_went_after_it_was_looked_at_lets_nothing_go() -> No
     world = World()
     await owned(world, "first")
     made = await owned(world, "second")
-    left = await orphan(world, made)
+    left = await orphan(made)
     session = world.zookeeper.session()
     await session.start()
 
@@ -90,7 +89,7 @@ async def test_many_ledgers_are_looked_at_some_at_a_time(monkeypatch: pytest.Mon
     world = World()
     await owned(world, "first")
     made = await owned(world, "second")
-    left = [await orphan(world, made) for _ in range(4)]
+    left = [await orphan(made) for _ in range(4)]
 
     async def before(_read: int) -> None: ...
 
