@@ -159,6 +159,8 @@ class Proofs:
     """The version that a footer write makes -> step in which it was first sent."""
     first_tokens: dict[int, int] = field(default_factory=dict)
     """Token of its first try -> the version that a footer write makes."""
+    properties: list[tuple[int, int, int]] = field(default_factory=list)
+    """(attachment, seq, number) of those that were told of the subscription."""
     proved: int = -1
     """The newest step that is proved."""
 
@@ -168,6 +170,8 @@ class Proofs:
         match event:
             case ev.Attach():
                 self.came[event.attach] = at
+            case ev.SetProperties():
+                self.properties.append((event.attach, event.seq, int(event.values["n"])))
             case ev.Sent():
                 if event.token in self.checks:
                     self.checks[event.token].there, self.checks[event.token].sent = there, at
@@ -462,8 +466,17 @@ class Checker:
                     self.that(machine.progress.is_clear, f"{machine.name}: a state is told that is not durable")
                 case fx.CreateLedger():
                     self._judge_chain(machine)
+                case fx.Confirm() if machine.state_writer is not None and machine.state in LIVE:
+                    self._judge_properties(machine, proofs, effect)
                 case fx.WriteFooter():
                     self._judge_naming(machine, effect.footer)
+
+    def _judge_properties(self, machine: CursorMachine, proofs: Proofs, confirm: fx.Confirm) -> None:
+        """Pulsar's form has no place for the properties of a subscription: the footer holds them before they are confirmed."""
+        told = [n for attach, seq, n in proofs.properties if attach == confirm.attach and seq <= confirm.seq]
+        held = machine.commit.committed.cursor_properties if machine.commit.committed is not None else None
+        number = int(held.values.get("n", "0")) if held is not None else 0
+        self.that(number >= max(told, default=0), f"{machine.name}: properties {told} are confirmed, the footer holds {number}")
 
     def _judge_chain(self, machine: CursorMachine) -> None:
         """A ledger beyond the chain's limit is for the snapshot that shortens the chain."""
