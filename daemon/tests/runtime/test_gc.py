@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
+from cursorkeeper.core.footer import FooterState
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import FooterStore
@@ -115,3 +117,27 @@ async def test_a_doubt_that_comes_later_keeps_what_was_called_garbage() -> None:
     assert judge.last_word(first) == first and first.verdict in (gc.Verdict.GARBAGE, gc.Verdict.KEPT)
     [second] = await judge.look([newer])
     assert judge.last_word(first).verdict is gc.Verdict.KEPT and judge.last_word(second) == second
+
+
+@virtual
+async def test_what_a_footer_can_still_name_is_no_garbage() -> None:
+    footer = (await owned(World(), "only")).machine.commit.committed
+    assert footer is not None
+    footer = replace(footer, epoch=5)
+    for state, verdicts in (
+        (FooterState.OPEN, [gc.Verdict.GARBAGE, gc.Verdict.MAY_BE_NAMED, gc.Verdict.MAY_BE_NAMED]),
+        (FooterState.CLOSED, [gc.Verdict.GARBAGE, gc.Verdict.GARBAGE, gc.Verdict.MAY_BE_NAMED]),
+    ):
+        assert [gc.judge(901, epoch, replace(footer, state=state)) for epoch in (4, 5, 6)] == verdicts
+    assert gc.judge(901, 4, None) is gc.Verdict.UNKNOWN
+    assert gc.judge(footer.chain[0].ledger, 4, footer) is gc.Verdict.NAMED
+
+
+@virtual
+async def test_a_dry_run_deletes_nothing_whatever_it_may_do() -> None:
+    world = World()
+    made = await owned(world, "only")
+    left = await orphan(made)
+    told: list[int] = []
+    report = await gc.collect(made.keeper.ledgers, made.keeper.footers, dry_run=True, on_garbage=lambda ledger, _name: told.append(ledger))
+    assert (report.garbage, report.deleted, report.failed, told) == (1, 0, 0, [left]) and left in world.bookkeeper.ledgers

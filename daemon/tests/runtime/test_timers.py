@@ -76,8 +76,9 @@ async def test_after_a_close_nothing_fires() -> None:
     timers: Timers[Key] = Timers(fired.append)
     timers.close()
     timers.set(Key(), 1.0)
+    armed = timers._handle
     timers.close()
-    assert len(timers) == len(timers._heap) == 0
+    assert len(timers) == len(timers._heap) == 0 and armed is not None and armed.cancelled()
     await asyncio.sleep(5)
     timers.set(key, 6.0)
     await asyncio.sleep(5)
