@@ -33,10 +33,7 @@ import java.util.function.Consumer;
 final class Peers extends ServerStreamTracer.Factory implements ServerInterceptor {
   private static final Context.Key<Peer> KEY = Context.key("peer");
   private static final String APPEND = LedgersGrpc.getAppendMethod().getFullMethodName();
-  private static final String CREATE = LedgersGrpc.getCreateMethod().getFullMethodName();
-  /** Of a create, with its metadata. */
-  private static final long CREATE_BYTES_MAX = 1 << 20;
-  /** Of another request that is not an append. */
+  /** Of a request that is not an append. */
   private static final long REQUEST_BYTES_MAX = 64 << 10;
   private static final int OPEN_CALLS_MAX = 256;
   /** What a piece of a message takes beside its bytes. */
@@ -238,9 +235,8 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
         held += bytes;
         all = heldBytes.addAndGet(bytes);
       }
-      long most = method.equals(CREATE) ? CREATE_BYTES_MAX : REQUEST_BYTES_MAX;
-      if (isLone && held > most) {
-        cut("sent a request of more than " + most + " bytes, or in too many pieces");
+      if (isLone && held > REQUEST_BYTES_MAX) {
+        cut("sent a request of more than " + REQUEST_BYTES_MAX + " bytes, or in too many pieces");
       } else if (all > heldBytesMax) {
         calls.stream().filter(one -> !one.isCut).max(Comparator.comparingLong(one -> one.held))
             .ifPresent(largest -> largest.cut("had sent " + largest.held + " bytes of messages that are not taken yet when all"
