@@ -124,7 +124,7 @@ class KeeperLimits:
     detached_cursor_max_ms: int = 60_000
     footer_poll_s: float = 60.0
     close_timeout_s: float = 20.0
-    openings_at_once_max: int = 20
+    openings_at_once_max: int = 24
     """Reads, claims, recoveries and chain reads of cursors that are being opened, and what the first ledger of one that was just opened
     takes; the others wait, the oldest first."""
     ledger_requests_at_once_max: int = 64
