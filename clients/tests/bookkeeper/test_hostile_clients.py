@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 import pytest
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
-from cursorkeeper_clients.bookkeeper import GatewayRefused, LedgerSpec
+from cursorkeeper_clients.bookkeeper import GatewayRefused, GatewayRetry, LedgerSpec
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.stack import JavaProcess, LocalCluster
@@ -75,9 +75,19 @@ async def channel(gateway: JavaProcess) -> AsyncIterator[Any]:
         yield made
 
 
+async def created(store: GatewayClient) -> int:
+    """A ledger. The only bookie may be away for a moment: its session ends when it stands still, or the machine does."""
+    async with asyncio.timeout(120):
+        while True:
+            try:
+                return await store.create(LedgerSpec(1, 1, 1), OURS)
+            except GatewayRetry:
+                await asyncio.sleep(0.2)
+
+
 async def ledger_of(gateway: JavaProcess, entries: int, size: int) -> int:
     async with client(gateway) as store:
-        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        ledger = await created(store)
         for entry in range(entries):
             await store.append(ledger, entry, bytes(size))
         await store.close_ledger(ledger)
@@ -117,7 +127,7 @@ async def readers_of_large_entries(gateway: JavaProcess, stack: AsyncExitStack) 
 async def small_entries_before_large_ones(gateway: JavaProcess, stack: AsyncExitStack) -> None:
     """What was seen so far says nothing of what comes."""
     async with client(gateway) as store:
-        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        ledger = await created(store)
         for entry in range(200):
             await store.append(ledger, entry, bytes(LARGE if entry >= 190 else 10))
         await store.close_ledger(ledger)
@@ -268,7 +278,7 @@ ALL: list[Hostile] = [
 async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, worst: Hostile) -> None:
     slowest_s, loop = 0.0, asyncio.get_running_loop()
     async with asyncio.timeout(240), client(gateway) as store, AsyncExitStack() as stack:
-        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        ledger = await created(store)
         await worst(gateway, stack)
         for entry in range(APPENDS):
             began = loop.time()
@@ -307,7 +317,7 @@ async def test_appends_wait_for_silent_bookies_outside_of_the_memory(gateway: Ja
         finally:
             cluster.bookies[0].thaw()
     async with asyncio.timeout(120), client(gateway) as store:
-        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        ledger = await created(store)
         await store.append(ledger, 0, b"x")
     assert gateway.running, gateway.log_tail()
 
@@ -324,7 +334,7 @@ async def test_the_limits_of_a_message_are_told_and_kept_by_our_client(gateway: 
     async with client(gateway) as store:
         info = await store.describe()
         assert (info.message_entries_max, info.message_ledgers_max) == (4_096, 4_096)
-        ledger = await store.create(LedgerSpec(1, 1, 1), OURS)
+        ledger = await created(store)
         await asyncio.gather(*(store.append(ledger, entry, b"") for entry in range(6_000)))
         with pytest.raises(GatewayRefused, match="ENTRY_TOO_LARGE"):
             await store.append(ledger, 6_000, bytes(info.entry_bytes_max + 1))
