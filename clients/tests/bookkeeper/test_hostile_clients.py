@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -30,7 +31,9 @@ SERVICE, HEALTH = "/cursorkeeper.ledgers.v1.Ledgers/", "/grpc.health.v1.Health/"
 WRITER = (("cursorkeeper-role", "writer"),)
 STALL_MAX_MS = 3_000
 SILENT_S = 4
-"""Less than the 5 s after which an append fails: what was sent to a bookie then still lies in its connection, and is not counted."""
+"""Less than the 5 s after which an append fails: what was sent to a bookie still lies in its connection then, and is not counted."""
+IN_FLIGHT_MAX_BYTES = 40 << 20
+"""An eighth of the memory, and a message for each thread that saw room in the window at the same time."""
 APPENDS = 150
 """Of the well-behaved client while the others do their worst."""
 APPEND_MAX_S = 60.0
@@ -298,8 +301,15 @@ async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, 
     assert gateway.running, gateway.log_tail()
 
 
-async def test_appends_wait_for_silent_bookies_outside_of_the_memory(gateway: JavaProcess, cluster: LocalCluster) -> None:
-    """Of 200 streams at once, each a message of its own."""
+def in_flight_bytes(gateway: JavaProcess) -> int:
+    with urllib.request.urlopen(f"http://{gateway.ready['metrics']}/metrics", timeout=60) as page:
+        lines = page.read().decode().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("cursorkeeper_gateway_in_flight_bytes "))
+
+
+async def test_appends_wait_for_silent_bookies_outside_of_the_window(gateway: JavaProcess, cluster: LocalCluster) -> None:
+    """Of 200 streams at once, each a message of its own: few of them are on their way, whatever has arrived."""
+    loop, most = asyncio.get_running_loop(), 0
     async with asyncio.timeout(240), AsyncExitStack() as stack:
         writes = []
         for _ in range(8):
@@ -311,16 +321,22 @@ async def test_appends_wait_for_silent_bookies_outside_of_the_memory(gateway: Ja
                 ledger = pb.CreateReply.FromString(made).ledger_id
                 call = raw(opened, "Append", "stream_stream")(metadata=WRITER)
                 stack.callback(call.cancel)
-                append = pb.LedgerAppend(ledger_id=ledger, payloads=[bytes(4_900_000)])
+                append = pb.LedgerAppend(ledger_id=ledger, payloads=[bytes(1_000_000)])
                 writes.append(call.write(pb.AppendRequest(appends=[append]).SerializeToString()))
         cluster.bookies[0].freeze()
         try:
-            await asyncio.wait([asyncio.ensure_future(write) for write in writes], timeout=SILENT_S)
+            sending = [asyncio.ensure_future(write) for write in writes]
+            ends = loop.time() + SILENT_S
+            while loop.time() < ends:
+                most = max(most, await asyncio.to_thread(in_flight_bytes, gateway))
+                await asyncio.wait(sending, timeout=0.1)
         finally:
             cluster.bookies[0].thaw()
     async with asyncio.timeout(120), client(gateway) as store:
         ledger = await created(store)
         await store.append(ledger, 0, b"x")
+    print(f"at most {most} bytes in flight")
+    assert 0 < most <= IN_FLIGHT_MAX_BYTES
     assert gateway.running, gateway.log_tail()
 
 
