@@ -1,6 +1,7 @@
 """An asyncio loop without a clock: when nothing is ready, time jumps to the next timer.
 
-Owns time, the order of ready tasks, and the notice that nothing will ever happen again. No real I/O, no threads.
+Owns time, the order of ready tasks, and the notice that nothing will ever happen again. No real I/O, no threads: what would run beside
+the loop runs at once, and is counted.
 Callbacks keep asyncio's first-in-first-out order, which code may rely on (a ledger's appends are answered in order);
 steps of different tasks have no promised order, so the seed shuffles those that are ready together.
 """
@@ -46,6 +47,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._later: dict[int, list[Callable[[], None]]] = {}
         self.turns = 0
+        self.ran_beside = 0
         self.errors: list[BaseException | str] = []
         self.set_exception_handler(lambda _loop, context: self.errors.append(context.get("exception") or context["message"]))
 
@@ -73,6 +75,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.run_until_complete(self.shutdown_asyncgens())
             asyncio.set_event_loop(None)
             self.close()
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        self.ran_beside += 1
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as e:
+            future.set_exception(e)
+        return future
 
     # ---- what BaseEventLoop asks for
 

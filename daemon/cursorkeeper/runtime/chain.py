@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from cursorkeeper.core import budget as budgets
@@ -40,6 +41,8 @@ from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 READ_CHUNK_BYTES = 4 << 20
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 5.0
+THREAD_BYTES = 64 << 10
+"""Records whose bodies have more bytes together are joined beside the event loop: one may take seconds, and nobody else waits for it."""
 DAMAGE_REASONS = frozenset({"DAMAGED", "DIGEST_MISMATCH", "NO_SUCH_ENTRY"})
 """No copy of an entry is there or matches its digest. Every other refusal (rights, a closed client) may be mended: it is waited for."""
 YIELD_EVERY_RECORDS = 5_000
@@ -249,19 +252,35 @@ class ChainReader:
         out: Replayed,
     ) -> None:
         for start, part in replay.batches(payloads, YIELD_EVERY_RECORDS):
-            begin = first + start
-            try:
-                batch = replay.split_bodies(part, self._name.record_hash, place_of=lambda i, b=begin: f"ledger {ledger} entry {b + i}")  # type: ignore[misc]
-                self._join_batch(footer, ledger, begin, part, batch, base, listed, crcs, out)
-            except OverBudgetError as e:
-                raise (e if e.place else e.at(f"ledger {ledger} entries {begin} to {begin + len(part) - 1}")) from None
-            except TooNewError:
-                raise
-            except DamageError:
-                # find the damaged ones, one by one: what they are decides what they mean
-                for offset, payload in enumerate(part):
-                    self._join_one(footer, ledger, begin + offset, payload, base, listed, crcs, out)
-            await asyncio.sleep(0)
+            joining = partial(self._join_part, footer, ledger, first + start, part, base, listed, crcs, out)
+            if sum(map(record.announced_bytes, part)) > THREAD_BYTES:
+                await asyncio.to_thread(joining)
+            else:
+                joining()
+                await asyncio.sleep(0)
+
+    def _join_part(
+        self,
+        footer: Footer,
+        ledger: int,
+        begin: int,
+        part: Sequence[bytes],
+        base: SnapshotBase | None,
+        listed: dict[int, int],
+        crcs: dict[int, int],
+        out: Replayed,
+    ) -> None:
+        try:
+            batch = replay.split_bodies(part, self._name.record_hash, place_of=lambda i: f"ledger {ledger} entry {begin + i}")
+            self._join_batch(footer, ledger, begin, part, batch, base, listed, crcs, out)
+        except OverBudgetError as e:
+            raise (e if e.place else e.at(f"ledger {ledger} entries {begin} to {begin + len(part) - 1}")) from None
+        except TooNewError:
+            raise
+        except DamageError:
+            # find the damaged ones, one by one: what they are decides what they mean
+            for offset, payload in enumerate(part):
+                self._join_one(footer, ledger, begin + offset, payload, base, listed, crcs, out)
 
     def _join_batch(
         self,

@@ -17,17 +17,18 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.snapshotting import SnapshotPhase
-from cursorkeeper.core.values import Delta, Record, Segment
+from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Record, Segment
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.record import Kind
-from cursorkeeper.runtime.chain import ChainReader
+from cursorkeeper.runtime.chain import THREAD_BYTES, ChainReader
 from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Operation, Outcome
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION
 from pyroaring import BitMap
 
+from clients.tests.support.virtual_loop import VirtualLoop
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Source, World, acks
 
@@ -283,6 +284,21 @@ async def test_a_state_that_is_too_large_is_said_with_its_place() -> None:
     found = await (await reader_of(here, budget=StateBudget(bytes_max=100))).read(7, ended(here))
     assert isinstance(found, ev.ChainDamaged) and found.too_large
     assert found.reason.startswith(f"ledger {here.base.ledger} entries ")
+
+
+@virtual
+async def test_a_large_record_is_joined_beside_the_loop() -> None:
+    """A layout of a million ledgers takes seconds: other cursors do not wait for it."""
+    here = await kept()
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    assert isinstance(await (await reader_of(here)).read(7, ended(here)), ev.ChainRead) and loop.ran_beside == 0
+    many = tuple(LayoutItem(DATA + i, LayoutState.CLOSED, 1) for i in range(1, THREAD_BYTES // 2))
+    old = here.world.bookkeeper.ledgers[here.base.ledger].entries
+    at = here.entry_of(here.base.ledger, Kind.DELTA, last=True)
+    old[at] = record.encode(replace(record.decode(old[at], NAME.record_hash), body=Delta(layout=many)))
+    found = await (await reader_of(here)).read(7, ended(here))
+    assert isinstance(found, ev.ChainRead) and len(found.state.layout) >= len(many) and loop.ran_beside == 1
 
 
 @virtual
