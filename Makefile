@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JAR    := java/gateway/target/cursorkeeper-gateway.jar
 PYTEST := $(BIN)/pytest
-JAVA_SOURCES := java/pom.xml $(shell find java/gateway java/reader -name '*.java' -o -name 'pom.xml' -o -name '*.xml' -path '*/resources/*' 2>/dev/null) proto/ledgers.proto
+JAVA_SOURCES := java/pom.xml $(shell find java/gateway java/reader java/keeper-client -name '*.java' -o -name 'pom.xml' -o -name '*.xml' -path '*/resources/*' 2>/dev/null) proto/ledgers.proto proto/acks.proto
 INTEROP := .build/interop
 INTEROP_SOURCES := $(shell find java/interop -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.properties' \) -print 2>/dev/null)
 

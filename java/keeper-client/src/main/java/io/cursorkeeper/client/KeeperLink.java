@@ -1,0 +1,39 @@
+package io.cursorkeeper.client;
+
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * A connection to one daemon, over time: it dials, says Hello, dials again when a stream breaks, and opens its cursors again. One per
+ * process and daemon is enough: the messages of many cursors travel together. For any number of threads; no method waits.
+ */
+public interface KeeperLink extends AutoCloseable {
+
+    /** Begins to dial and returns at once. It keeps on until {@link #close}. */
+    static KeeperLink connect(LinkSettings settings) {
+        throw new UnsupportedOperationException("not yet");
+    }
+
+    /**
+     * Opens a cursor and gives its state. What a pause may cure (no daemon yet, UNAVAILABLE) is tried again until the settings'
+     * {@code openTimeout}; every other refusal fails the future at once. A future that failed has ended all of it: the listener hears
+     * nothing. Cancelling it does nothing.
+     */
+    CompletableFuture<OpenedCursor> open(OpenRequest request, CursorListener listener);
+
+    /**
+     * Deletes a cursor that is not open on this link. NOT_FOUND if there is none. Waits for a daemon as {@link #open} does, and is sent
+     * again over broken streams.
+     *
+     * @param fencingToken as that of an opening; 0: none
+     */
+    CompletableFuture<Void> delete(String topic, String subscription, long fencingToken);
+
+    LinkStatus status();
+
+    /**
+     * Ends the stream; cursors end with LINK_CLOSED and stay open at the daemon for a while: close them first to give them back. Futures
+     * that wait fail. Returns at once.
+     */
+    @Override
+    void close();
+}
