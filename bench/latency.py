@@ -35,7 +35,7 @@ class Ear:
         self.durable = 0
         self.changed = asyncio.Event()
 
-    def on_state(self, machine: CursorMachine) -> None:
+    def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         self.machine = machine
         self.changed.set()
 

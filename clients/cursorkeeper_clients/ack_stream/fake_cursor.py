@@ -81,6 +81,7 @@ class FakeCursor:
     def __init__(self, name: str, start: Position, cursor_properties: dict[str, str], layout: pb.LayoutRun) -> None:
         self.name = name
         self.epoch, self.generation = 0, 1
+        self._is_told = False
         self.durable = FakeState(start, cursor_properties=cursor_properties)
         self.pending: deque[tuple[int, int, Callable[[FakeState], None]]] = deque()  # seq, bytes of credit, change
         self.take_layout(layout)
@@ -112,9 +113,10 @@ class FakeCursor:
                     raise FakeRefusal("BATCH_CONTRADICTS", f"entry {partial.entry} has a batch of {known}, now {size}")
 
     def recovered(self, handle: int) -> list[pb.KeeperMessage]:
-        """The durable state as messages: `Opened`, its parts, `StateEnd`."""
+        """The durable state as messages: `Opened`, its parts, `StateEnd`. The first time it was created for who gets it."""
         state = self.durable
         opened = pb.Opened(handle=handle, epoch=self.epoch, generation=self.generation, mark_delete=position(state.mark_delete))
+        opened.created, self._is_told = not self._is_told, True
         part = pb.StatePart(handle=handle)
         for ledger, bitmap in state.acked.items():
             if bitmap:

@@ -17,7 +17,7 @@ class RecoveredParts:
     """Collects the recovered state that comes between `Opened` and `StateEnd`."""
 
     def __init__(self, opened: pb.Opened) -> None:
-        self.epoch, self.generation = opened.epoch, opened.generation
+        self.epoch, self.generation, self.created = opened.epoch, opened.generation, opened.created
         self.mark_delete = position_of(opened.mark_delete)  # a lower bound
         self._acked: dict[int, BitMap] = {}
         self._partials: dict[tuple[int, int], PartialBatch] = {}
@@ -41,6 +41,7 @@ class RecoveredParts:
         return CursorState(
             epoch=self.epoch,
             generation=self.generation,
+            created=self.created,
             mark_delete=mark_delete,
             acked={ledger: above for ledger, bitmap in sorted(self._acked.items()) if (above := _above(ledger, bitmap, mark_delete))},
             partials={key: partial for key, partial in sorted(self._partials.items()) if self._remains(key, mark_delete)},

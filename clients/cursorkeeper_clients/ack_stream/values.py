@@ -82,7 +82,8 @@ class Acks:
 class CursorState:
     """What the keeper gave back when the cursor was opened; all of it is durable.
 
-    `acked[ledger]` holds entries acked above mark-delete; `partials[(ledger, entry)]` batches that are partly acked.
+    `acked[ledger]` holds entries acked above mark-delete; `partials[(ledger, entry)]` batches that are partly acked. `created`: the
+    cursor was made for this opening.
     """
 
     epoch: int
@@ -95,6 +96,7 @@ class CursorState:
     cursor_properties: Mapping[str, str] = field(default_factory=dict)
     acked_entries: int = 0
     holes: int = 0
+    created: bool = False
 
     def is_acked(self, ledger: int, entry: int) -> bool:
         """Whether the whole entry is acked: a source must not dispatch it again."""

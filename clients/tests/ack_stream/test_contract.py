@@ -50,6 +50,16 @@ async def test_a_new_cursor_starts_where_it_was_told(session: SourceSession, top
     assert state.is_acked(10, 4) and not state.is_acked(10, 5)
 
 
+async def test_a_source_is_told_that_its_open_created_the_cursor(session: SourceSession, topic: str) -> None:
+    handle = session.open(topic, "s", layout=LAYOUT)
+    assert (await handle.wait_opened()).created
+    assert not (await reopened(session, topic)).created
+    last = session.open(topic, "s", create=True, takeover=True)
+    assert not (await last.wait_opened()).created
+    await last.delete()
+    assert (await session.open(topic, "s", layout=LAYOUT).wait_opened()).created
+
+
 async def test_without_a_start_it_begins_before_the_first_ledger(session: SourceSession, topic: str) -> None:
     assert (await session.open(topic, "s", layout=LAYOUT).wait_opened()).mark_delete == START
 

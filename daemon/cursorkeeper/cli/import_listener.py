@@ -34,7 +34,7 @@ class ImportListener:
         self.ended = how
         self.changed.set()
 
-    def on_state(self, machine: CursorMachine) -> None:
+    def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         self.machine = machine
         self.changed.set()
 

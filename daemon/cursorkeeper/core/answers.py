@@ -59,6 +59,8 @@ class Answers:
     tries: int = 0
     answered: str = ""
     """The source whose handle got the state last: only that one may resume."""
+    is_told: bool = False
+    """Some handle got the state."""
 
     def is_proved(self, number: int) -> bool:
         """Whether this question may be answered."""

@@ -107,9 +107,10 @@ class AskInlineTurn:
 @dataclass(frozen=True, slots=True)
 class StreamState:
     """The footer is proved to be ours and everything accepted is durable: send Opened, the state, and the first credit. Joins
-    are idempotent."""
+    are idempotent. `created`: our claim made the cursor, and this is the first state that is told of it."""
 
     attach: int
+    created: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,9 @@ def drive(m: CursorMachine, now: float) -> None:
     ):
         m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
         m.answers.drop(m.attach)
-        m.answers.answered = m.attach_source
-        m.emit(fx.StreamState(m.attach))
+        created = m.opening.created and not m.answers.is_told
+        m.answers.answered, m.answers.is_told = m.attach_source, True
+        m.emit(fx.StreamState(m.attach, created))
 
 
 def settle_without_writing(m: CursorMachine) -> None:

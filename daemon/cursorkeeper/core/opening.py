@@ -56,6 +56,8 @@ class OpeningRun:
     """The claim's write is on its way, or was applied: who comes now comes after it."""
     replaced: bool = False
     """The footer was found to be none of ours, or unreadable, perhaps by a server that lags: it is being read after a sync."""
+    created: bool = False
+    """The claim made the cursor: there was none, or a tombstone."""
     seen: bool = False
     """There was a footer: if there is none any more, it is lost."""
 
@@ -229,6 +231,7 @@ def end_if_unwanted(m: CursorMachine) -> None:
 
 def claimed(m: CursorMachine, done: Committed) -> None:
     footer = done.after
+    m.opening.created = done.before is None or done.before.state is FooterState.DELETED
     m.epoch, m.generation = footer.epoch, footer.generation
     m.base, m.chain, m.previous = footer.base, footer.chain, footer.previous
     m.claimed_bases = (m.base,) if m.previous is None else (m.base, m.previous.base)

@@ -11,9 +11,9 @@ from cursorkeeper.core.machine import CursorMachine
 class Listener(Protocol):
     """One handle. Calls come from the event loop and must not block."""
 
-    def on_state(self, machine: CursorMachine) -> None:
+    def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         """The cursor is proved to be held here, and everything accepted is durable: stream the state. It does not change until
-        acks of this handle arrive."""
+        acks of this handle arrive. `created`: as of Opened."""
         ...
 
     def on_continued(self, machine: CursorMachine) -> None:

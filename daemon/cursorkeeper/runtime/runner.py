@@ -263,7 +263,7 @@ class CursorRunner:
     def _tell(self, effect: fx.Effect) -> None:
         match effect:
             case fx.StreamState():
-                self._listener(effect.attach, lambda x: x.on_state(self.machine))
+                self._listener(effect.attach, lambda x: x.on_state(self.machine, created=effect.created))
             case fx.ContinueHandle():
                 self._listener(effect.attach, lambda x: x.on_continued(self.machine))
             case fx.Proved():

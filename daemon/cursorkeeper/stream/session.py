@@ -52,10 +52,10 @@ class Handle:
     def _send(self, **message: object) -> None:
         self.session.outbox.put(pb.KeeperMessage(**message))  # type: ignore[arg-type]
 
-    def on_state(self, machine: CursorMachine) -> None:
+    def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         """Sends Opened, the state and the first credit."""
         self.opened(OpenResult.OPENED)
-        self.session.outbox.put_state(self.handle, self._state(machine))
+        self.session.outbox.put_state(self.handle, self._state(machine, created))
         if machine.pause_reason:
             self.on_pause(machine.pause_reason)
 
@@ -68,10 +68,10 @@ class Handle:
         if machine.pause_reason:
             self.on_pause(machine.pause_reason)
 
-    def _state(self, machine: CursorMachine) -> Iterator[pb.KeeperMessage]:
+    def _state(self, machine: CursorMachine, created: bool) -> Iterator[pb.KeeperMessage]:
         """The handle is live from StateEnd on: until then its source cannot know what it may send."""
         try:
-            for message in state_parts.messages(self.handle, machine):
+            for message in state_parts.messages(self.handle, machine, created=created):
                 self.live = message.HasField("state_end")
                 yield message
         except Exception as e:  # a value that no message can hold: this handle's, and not the stream's

@@ -15,11 +15,11 @@ SLICE_ENTRIES = 32 * CONTAINER
 PARTIALS_PER_PART = 2_000
 
 
-def messages(handle: int, machine: CursorMachine) -> Iterator[pb.KeeperMessage]:
+def messages(handle: int, machine: CursorMachine, *, created: bool = False) -> Iterator[pb.KeeperMessage]:
     """Opened, the parts, StateEnd. Made from the state as it lives: nothing changes it while its handle waits for them, and
     when the handle ends (somebody else took the cursor over) the rest must not be made."""
     footer, state = machine.commit.committed, machine.acks
-    opened = pb.Opened(handle=handle, epoch=machine.epoch, generation=machine.generation)
+    opened = pb.Opened(handle=handle, epoch=machine.epoch, generation=machine.generation, created=created)
     if footer is not None:
         opened.mark_delete.CopyFrom(codec.position_to(footer.mark_delete))
     yield pb.KeeperMessage(opened=opened)

@@ -590,3 +590,39 @@ def test_nothing_but_the_newest_opening_is_resumed() -> None:
     a.do(appending)
     a.go()
     assert a.streamed == 1
+
+
+def test_a_cursor_is_created_for_the_first_handle_that_is_told_its_state() -> None:
+    """S opens at A, which creates the cursor; its stream breaks before it is answered; S opens again at A: it was created for that one,
+    and for none that comes after it."""
+    bench = Bench()
+    a = bench.owner("A").start()
+    a.applied_but_unknown(a.hold(fx.WriteFooter))
+    breaks(a)
+    attaches(a, 2)
+    a.go()
+    assert (a.streamed, a.created) == (1, 1)
+    attaches(a, 3)
+    a.go()
+    assert a.created == 1 and bench.opened("B").created == 0
+
+
+def test_a_cursor_is_created_again_over_its_tombstone() -> None:
+    bench = Bench()
+    a = bench.opened("A")
+    a.step(ev.Delete(a.attach))
+    a.go()
+    assert bench.footer.state is FooterState.DELETED
+    b = bench.opened("B")
+    assert b.created == 1 and b.machine.epoch > a.machine.epoch
+
+
+def test_who_finds_a_cursor_that_another_daemon_created_meanwhile_has_not_created_it() -> None:
+    """A and B have both read that there is no cursor; A creates it; B's claim is lost, and claims what is there."""
+    bench = Bench()
+    b = bench.owner("B").start()
+    create = b.hold(fx.WriteFooter)
+    a = bench.opened("A")
+    b.do(create)
+    b.go()
+    assert (a.created, b.streamed, b.created) == (1, 1, 0)

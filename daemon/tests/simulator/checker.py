@@ -127,6 +127,8 @@ class Model:
     """Number -> (life, epoch)."""
     cursor_properties_durable: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Life -> (epoch, number)."""
+    lives_created: set[int] = field(default_factory=set)
+    """Of which somebody was told that the cursor was created for him."""
 
     def history(self) -> History:
         """As of now."""
@@ -372,6 +374,17 @@ class Checker:
         before = islice(generation.durable, asked.durable.get(number, 0))
         missing = [a for a in before if a not in found and not model.topic.is_trimmed(a)]
         self.that(not missing, f"{name}: told before the open was sent, and missing in its answer: {sorted(missing)[:5]}")
+
+    def created(self, model: Model, machine: CursorMachine, found: set[Atom]) -> None:
+        """A source was told that the cursor was made for it: nobody else is, and there is nothing in it."""
+        generation = model.generations.get(machine.generation)
+        if generation is None:
+            return
+        name = model.name.subscription
+        self.that(generation.life not in model.lives_created, f"{name}: life {generation.life} was created for two")
+        acked = sorted(a for a in found - set(model.topic.upto(generation.floor)) if not model.topic.is_trimmed(a))
+        self.that(not acked, f"{name}: it was created with acks: {acked[:5]}")
+        model.lives_created.add(generation.life)
 
     def continued(self, machine: CursorMachine, source: str) -> None:
         """Only who got the state last goes on without it."""

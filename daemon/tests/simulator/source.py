@@ -71,7 +71,7 @@ class Handle:
 
     # ---- told by the keeper
 
-    def on_state(self, machine: CursorMachine) -> None:
+    def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         if self.gone:
             return
         check = self.sim.check
@@ -79,6 +79,8 @@ class Handle:
         check.log(f"{self.title} state e{self.epoch} g{self.generation} md{machine.acks.mark_delete}")
         found = check.state_streamed(self.model, machine)
         check.answered(self.model, machine, self.asked, found)
+        if created:
+            check.created(self.model, machine, found)
         check.last_shown[self.writer] = self.source
         generation = self.model.generations[self.generation]
         for atom in found:

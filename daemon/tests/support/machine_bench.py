@@ -172,6 +172,7 @@ class Owner:
         self.seq = 0
         self.durable = 0
         self.streamed = 0
+        self.created = 0
         self.continued = 0
         self.proved: list[int] = []
         self.unproved: list[fx.Unproved] = []
@@ -236,6 +237,7 @@ class Owner:
                     self.bench.confirmed |= self._acks_of.pop(key)
             case fx.StreamState():
                 self.streamed += 1
+                self.created += effect.created
             case fx.Refuse():
                 self.refused = effect
             case fx.RefuseHandle():

@@ -60,6 +60,7 @@ class Recorder:
     """A listener: what a source would know."""
 
     machine: CursorMachine | None = None
+    created: bool = False
     continued: bool = False
     durable: int = 0
     released: int = 0
@@ -70,8 +71,8 @@ class Recorder:
     resets: list[fx.ResetDone] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def on_state(self, machine: CursorMachine) -> None:
-        self.machine = machine
+    def on_state(self, machine: CursorMachine, *, created: bool) -> None:
+        self.machine, self.created = machine, created
         self.changed.set()
 
     def on_continued(self, machine: CursorMachine) -> None:
