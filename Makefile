@@ -7,6 +7,7 @@ JAR    := java/gateway/target/cursorkeeper-gateway.jar
 PYTEST := $(BIN)/pytest
 JAVA_SOURCES := java/pom.xml $(shell find java/gateway java/reader java/keeper-client -name '*.java' -o -name 'pom.xml' -o -name '*.xml' -path '*/resources/*' 2>/dev/null) proto/ledgers.proto proto/acks.proto
 INTEROP := .build/interop
+BROKERS := .build/brokers/.resolved
 INTEROP_SOURCES := $(shell find java/interop -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.properties' \) -print 2>/dev/null)
 
 WORKERS ?= 2
@@ -15,7 +16,7 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes demo test test-pipeline test-containers test-fast test-java check mutants bench images up down clean
+.PHONY: help setup jar dist interop-classes broker-classes demo test test-pipeline test-containers test-fast test-java check mutants bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
@@ -63,6 +64,13 @@ $(INTEROP): $(INTEROP_SOURCES)
 	@mkdir -p .build && touch $@
 
 interop-classes: $(INTEROP)
+
+# Whole Pulsar brokers: what demos and tests on real brokers put on a class path, from Maven's own folder.
+$(BROKERS): $(wildcard java/brokers/pom.xml java/brokers/*/pom.xml)
+	mvn -q -B -f java/brokers/pom.xml process-classes
+	@touch $@
+
+broker-classes: $(BROKERS)
 
 demo: setup $(JAR)
 	$(BIN)/cursorkeeper demo
