@@ -73,6 +73,10 @@ class HeldElsewhere(CursorRefused):
     retry = True
 
 
+class Fenced(CursorRefused):
+    """A successor of this source has opened the cursor, with a higher fencing token: this source must not go on, for good."""
+
+
 class NoSuchCursor(CursorRefused):
     """It does not exist and was not to be created."""
 
@@ -109,6 +113,7 @@ BY_CODE: dict[str, type[CursorRefused]] = {
     "SHUTTING_DOWN": KeeperBusy,
     "UNAVAILABLE": KeeperBusy,
     "SEQ_NOT_GROWING": WrongMessage,
+    "FENCED": Fenced,
 }
 
 

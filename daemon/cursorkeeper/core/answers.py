@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import evidence, opening
+from cursorkeeper.core import evidence, fencing, opening
 from cursorkeeper.core.commit import Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.table import LIVE, OWNING, State
@@ -40,6 +40,7 @@ class Question:
     asked_s: float
     waited_s: float = 0.0
     """How long it waited for ZooKeeper before, here or at the machine that held the cursor."""
+    fencing_token: int = 0
     since_s: float | None = None
     """Since when it waits for ZooKeeper now."""
     proved: bool = False
@@ -63,7 +64,7 @@ class Answers:
     """Some handle got the state."""
 
     def is_proved(self, number: int) -> bool:
-        """Whether this question may be answered."""
+        """Whether something that was sent after this question came has proved that the footer is ours."""
         question = self.questions.get(number)
         return question is not None and question.proved
 
@@ -101,9 +102,9 @@ class Answers:
         self.retry_at_s, self.tries = None, 0
 
 
-def ask(m: CursorMachine, number: int, *, is_open: bool, waited_s: float = 0.0) -> None:
+def ask(m: CursorMachine, number: int, *, is_open: bool, waited_s: float = 0.0, fencing_token: int = 0) -> None:
     """Adds somebody who waits for proof from now on."""
-    m.answers.questions[number] = Question(is_open, m.opening.claim_sent, m.now, waited_s)
+    m.answers.questions[number] = Question(is_open, m.opening.claim_sent, m.now, waited_s, fencing_token)
 
 
 def on_prove(m: CursorMachine, event: ev.Prove, now: float) -> None:
@@ -119,6 +120,7 @@ def may_resume(m: CursorMachine, event: ev.Attach) -> bool:
         event.resume == (m.epoch, m.generation)
         and m.state in LIVE
         and event.source == m.answers.answered
+        and event.fencing_token == fencing.committed(m)
         and m.attach_waiting is None
         and not m.resets
         and m.progress.is_of_one_handle
@@ -210,7 +212,8 @@ def drive(m: CursorMachine, now: float) -> None:
     _send_away(m, now)
     if m.state not in OWNING:
         return
-    if m.commit.outstanding is None and not a.token and a.waiting and (a.retry_at_s is None or now >= a.retry_at_s):
+    may_ask = m.commit.outstanding is None and fencing.wanted(m) is None  # the write that raises the token proves, too
+    if may_ask and not a.token and a.waiting and (a.retry_at_s is None or now >= a.retry_at_s):
         a.token, a.retry_at_s = m.token(), None
         for question in a.questions.values():
             question.by_check = True

@@ -24,6 +24,8 @@ class Purpose(Enum):
     NOTE = auto()
     """What only the footer can hold has changed."""
     SWITCH = auto()
+    TOKEN = auto()
+    """A higher fencing token, and nothing else."""
     RESET = auto()
     INLINE = auto()
     CLOSE = auto()

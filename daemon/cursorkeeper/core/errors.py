@@ -32,6 +32,7 @@ class Refusal(StrEnum):
     SHUTTING_DOWN = "SHUTTING_DOWN"
     UNAVAILABLE = "UNAVAILABLE"
     SEQ_NOT_GROWING = "SEQ_NOT_GROWING"
+    FENCED = "FENCED"
 
 
 class CursorKeeperError(Exception):

@@ -27,7 +27,8 @@ class Open:
     this footer, whatever the other two allow: who has looked, and decided, must not act on what came since. `own`: how the
     writers of this keeper begin (empty: not known). A footer that one of them left open needs no takeover: a keeper has one
     machine for a cursor, so that one has stopped, and whatever it had sent is decided by the claim's version. `resume` and
-    `source` (which process it is) mean something only where the cursor is held, `waited_s` for the handle: see `Attach`."""
+    `source` (which process it is) mean something only where the cursor is held, `waited_s` for the handle: see `Attach`.
+    `fencing_token`: see `core.fencing`; with one, a cursor that another one holds is claimed without `takeover`, too."""
 
     create: bool = True
     takeover: bool = False
@@ -40,6 +41,7 @@ class Open:
     resume: Resume | None = None
     source: str = ""
     waited_s: float = 0.0
+    fencing_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Attach:
     resume: Resume | None = None
     source: str = ""
     waited_s: float = 0.0
+    fencing_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +124,11 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Commit the tombstone, delete the ledgers, end. `attach` as in `Close`; a close never replaces it."""
+    """Commit the tombstone, delete the ledgers, end. `attach` as in `Close`; a close never replaces it. `fencing_token`: of who
+    has no handle, and was compared."""
 
     attach: int | None = None
+    fencing_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import evidence, flushing, intake, opening, rolling, snapshotting, whole_states
+from cursorkeeper.core import evidence, fencing, flushing, intake, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.footer import Base, EmptyBase, FooterState, InlineBase, PulsarBase
 from cursorkeeper.core.joining import NOTHING
@@ -56,6 +56,7 @@ def on_delete(m: CursorMachine, event: ev.Delete, now: float) -> None:
     if not _is_theirs(m, event.attach):
         m.counters.late_events += 1
         return
+    m.delete_token = max(event.fencing_token, fencing.asked(m))
     if m.state in OPENING:
         m.wanted_after_opening = event
         return
@@ -75,10 +76,13 @@ def drive(m: CursorMachine, now: float) -> None:
         return
     if m.deleting:
         gone = {"base": EmptyBase(m.acks.mark_delete), "chain": (), "previous": None, "cursor_properties": None, "truncated": None}
-        tombstone = m.footer(state=FooterState.DELETED, generation=m.generation + 1, **gone)
+        token = max(fencing.committed(m), m.delete_token)
+        tombstone = m.footer(state=FooterState.DELETED, generation=m.generation + 1, fencing_token=token, **gone)
         m.propose(tombstone, Purpose.DELETE)
     elif m.resets:
         _propose_reset(m, m.resets[0])
+    elif fencing.drive(m):
+        pass
     elif m.closing:
         _drive_close(m)
     elif m.paused_for:
@@ -255,7 +259,7 @@ def close_at_s(m: CursorMachine) -> float | None:
 def reopen_at_s(m: CursorMachine) -> float | None:
     """Now, if a handle waits for the state, which is what is durable, and what was accepted beyond that cannot become so."""
     waits = m.attach_waiting is not None and m.state in LIVE and not m.resets and not m.deleting
-    return 0.0 if waits and whole_states.is_stuck(m) else None
+    return 0.0 if waits and fencing.wanted(m) is None and whole_states.is_stuck(m) else None
 
 
 def _close_to_reopen(m: CursorMachine) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import rolling, snapshotting, whole_states
+from cursorkeeper.core import fencing, rolling, snapshotting, whole_states
 from cursorkeeper.core.cutting import cut_delta, portion
 from cursorkeeper.core.flush_policy import flush_at
 from cursorkeeper.core.joining import join
@@ -124,18 +124,18 @@ def drive(m: CursorMachine, now: float) -> None:
     settle_without_writing(m)
     if (
         m.attach_waiting is not None
-        and m.answers.is_proved(m.attach_waiting)
+        and (waiting := fencing.answerable(m)) is not None
         and m.state in LIVE
         and m.progress.is_clear
         and not m.queue
         and not m.resets
         and (not m.behind or whole_states.is_stuck(m))
     ):
-        m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
-        m.answers.drop(m.attach)
+        m.attach, m.attach_waiting, m.last_seq = waiting, None, 0
+        m.answers.drop(waiting)
         created = m.opening.created and not m.answers.is_told
         m.answers.answered, m.answers.is_told = m.attach_source, True
-        m.emit(fx.StreamState(m.attach, created))
+        m.emit(fx.StreamState(waiting, created))
 
 
 def settle_without_writing(m: CursorMachine) -> None:

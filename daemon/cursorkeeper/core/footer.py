@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import CursorProperties, Segment
 
-FOOTER_VERSION = 1
+FOOTER_VERSION = 2
+"""The newest that is read. A footer is of version 1 unless it has a fencing token: whoever does not compare them must not take it."""
 FORMAT_NATIVE = "native"
 FORMAT_PULSAR = "pulsar"
 """Something in the footer is in Pulsar's form: what each part is in, the part says."""
@@ -147,6 +148,8 @@ class Footer:
     `cursor_properties`: only where the chain cannot hold them (Pulsar's form has no place for them in a ledger).
     `truncated`: the newest state in the chain may be a part of the whole; the numbers are of the moment the footer was written.
     `written`: the znode's version that this write made, so that bytes which something else put there are recognised.
+    `fencing_token`: the highest that the cursor was opened with; 0: none. It never falls: who comes with a lower one is
+    refused.
     """
 
     topic: str
@@ -165,8 +168,13 @@ class Footer:
     cursor_properties: CursorProperties | None = None
     truncated: Truncation | None = None
     written: Written | None = None
-    version: int = FOOTER_VERSION
+    fencing_token: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        """Of the form of its bytes."""
+        return 2 if self.fencing_token else 1
 
     @property
     def format(self) -> str:

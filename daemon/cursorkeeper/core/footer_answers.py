@@ -201,6 +201,8 @@ def decide(m: CursorMachine, decision: Decision, now: float) -> None:
             rolling.named(m, decision, now)
         case Purpose.SWITCH:
             snapshotting.switched(m, decision, now)
+        case Purpose.TOKEN:
+            pass  # it proved, and who waits has its token now
         case Purpose.NOTE:
             flushing.confirm(m)
         case _:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cursorkeeper.core import answers, opening
+from cursorkeeper.core import answers, fencing, opening
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import without_partials
@@ -37,15 +37,18 @@ def on_attach(m: CursorMachine, event: ev.Attach, now: float) -> None:
     m.answers.drop(m.attach_waiting)
     m.attach, m.attach_waiting, m.last_seq = None, event.attach, 0
     m.attach_layout, m.attach_source = event.layout, event.source
-    answers.ask(m, event.attach, is_open=True, waited_s=event.waited_s)
+    answers.ask(m, event.attach, is_open=True, waited_s=event.waited_s, fencing_token=event.fencing_token)
 
 
 def drive(m: CursorMachine) -> None:
     """Takes the layout that the waiting handle told, once: a contradiction is an answer too, so not before the proof; and not
     while resets are decided, because it belongs to the last generation."""
-    if m.attach_waiting is not None and m.attach_layout and m.state in LIVE and not m.resets and m.answers.is_proved(m.attach_waiting):
+    if not m.attach_layout or m.state not in LIVE or m.resets:
+        return
+    waiting = fencing.answerable(m)
+    if waiting is not None:
         run, m.attach_layout = m.attach_layout, ()
-        _take_layout(m, m.attach_waiting, run)
+        _take_layout(m, waiting, run)
 
 
 def _take_layout(m: CursorMachine, attach: int, run: tuple[LayoutItem, ...]) -> None:

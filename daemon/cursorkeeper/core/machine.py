@@ -137,6 +137,8 @@ class CursorMachine:
         self.leaving: int | None = None
         """The handle that was attached when the close began: a delete of its own may still come."""
         self.deleting = False
+        self.delete_token = 0
+        """The highest fencing token of those who asked for the cursor's deletion."""
         self.paused_for = ""
         """`away` or `limit` while NOT_PERSISTABLE."""
         self.pause_reason = ""
@@ -407,6 +409,7 @@ class CursorMachine:
             stats=self.stats(),
             cursor_properties=self.acks.cursor_properties if self.state_writer else committed.cursor_properties if committed else None,
             truncated=self.truncated,
+            fencing_token=committed.fencing_token if committed else 0,
             extra=committed.extra if committed else {},
         )
         footer: Footer = replace(base, **changes)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import rolling, snapshotting, whole_states
+from cursorkeeper.core import fencing, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import ABSENT, Committed, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, SnapshotBase, mark_of
@@ -61,15 +61,17 @@ class OpeningRun:
     seen: bool = False
     """There was a footer: if there is none any more, it is lost."""
 
-    def allow(self, *, create: bool, takeover: bool) -> None:
+    def allow(self, other: ev.Open) -> None:
         """Another source wants the cursor while it is being claimed: what either of them allows, is allowed."""
-        self.request = replace(self.request, create=self.request.create or create, takeover=self.request.takeover or takeover)
+        mine = self.request
+        self.request = replace(mine, create=mine.create or other.create, takeover=mine.takeover or other.takeover)
 
 
 def on_open(m: CursorMachine, event: ev.Open, now: float) -> None:
     """CLOSED -> CLAIMING."""
     m.opening = OpeningRun(request=event)
     m.deleting = event.for_delete
+    m.delete_token = event.fencing_token if event.for_delete else 0
     m.move(State.CLAIMING)
     read_footer(m, sync=False)
 
@@ -109,20 +111,24 @@ def claim(m: CursorMachine, event: ev.FooterRead) -> None:
         what = "there is none any more" if footer is None else f"{footer.state} in epoch {footer.epoch} of {footer.writer}"
         _not_opened(m, Refusal.OPEN_ELSEWHERE, f"its footer is not the one that was looked at: {what}", "look at it again")
         return
+    token, given = fencing.committed(m), fencing.asked(m)
+    if o.request.only is None and given < token:  # whoever claims one footer, and no other, keeps its token
+        m.move(State.CLOSED)  # tokens only grow: that needs no proof
+        m.emit(fx.Refuse(Refusal.FENCED, fencing.why_fenced(given, token), fencing.REMEDY))
+        m.emit(fx.Ended())
+        return
     if footer is None or footer.state is FooterState.DELETED:
         if not o.request.create:
             _not_opened(m, Refusal.NOT_FOUND, "there is no such cursor", "open it with create=true")
             return
-        if footer is not None and footer.version != 1:
-            raise AssertionError("a newer footer must not reach the claim")
         _create(m, footer)
         return
-    if footer.state is FooterState.OPEN and not o.request.takeover and not _is_own(m, footer):
+    if footer.state is FooterState.OPEN and not (o.request.takeover or given or _is_own(m, footer)):
         _not_opened(m, Refusal.OPEN_ELSEWHERE, f"epoch {footer.epoch} of {footer.writer} holds it", OPEN_ELSEWHERE_REMEDY)
         return
     m.write = 1
-    claim = replace(footer, epoch=footer.epoch + 1, writer=m.writer_id, write=1, state=FooterState.OPEN)
-    _send_claim(m, claim, "ZooKeeper: claiming")
+    claimed = replace(footer, epoch=footer.epoch + 1, writer=m.writer_id, write=1, state=FooterState.OPEN)
+    _send_claim(m, replace(claimed, fencing_token=max(token, given)), "ZooKeeper: claiming")
 
 
 def _send_claim(m: CursorMachine, claim: Footer, waiting_for: str) -> None:
@@ -176,6 +182,7 @@ def _create(m: CursorMachine, tombstone: Footer | None) -> None:
         start,
         base,
         cursor_properties=properties,
+        fencing_token=max(fencing.committed(m), fencing.asked(m)),
         extra=tombstone.extra if tombstone else {},
     )
     _send_claim(m, footer, "ZooKeeper: creating")

@@ -57,7 +57,8 @@ _STATS: Final = (
 )  # fmt: skip
 _KNOWN: Final = frozenset({
     "version", "format", "cursor", "topic", "subscription", "state", "epoch", "writer", "write", "generation",
-    "markDelete", "base", "chain", "previous", "damaged", "stats", "cursorProperties", "truncated", "znode", "crc32c",
+    "markDelete", "base", "chain", "previous", "damaged", "stats", "cursorProperties", "truncated", "znode", "fencingToken",
+    "crc32c",
 })  # fmt: skip
 
 Json = Mapping[str, Any]
@@ -97,6 +98,8 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
         body["truncated"] = footer.truncated.as_fields()
     if footer.written is not None:
         body["znode"] = footer.written._asdict()
+    if footer.fencing_token:
+        body["fencingToken"] = footer.fencing_token
     for key in sorted(footer.extra):
         if key in _KNOWN:
             raise ValueError(f"{key!r} is a member of the footer and cannot be kept as an unknown one")
@@ -158,7 +161,7 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
         cursor_properties=_properties(_object(body, "cursorProperties")) if "cursorProperties" in body else None,
         truncated=_truncation(_object(body, "truncated")) if "truncated" in body else None,
         written=_written(_object(body, "znode")) if "znode" in body else None,
-        version=_number(body, "version"),
+        fencing_token=_fencing_token(body),
         extra={} if body.keys() <= _KNOWN else {key: value for key, value in body.items() if key not in _KNOWN},
     )
     if footer.format != body["format"]:
@@ -210,7 +213,7 @@ def _check_version(body: Json) -> None:
     version = _number(body, "version")
     if version > FOOTER_VERSION:
         raise TooNewError(f"version {version}, this program reads up to {FOOTER_VERSION}: upgrade it first")
-    if version != FOOTER_VERSION:
+    if version < 1:
         raise DamageError(f"unknown version {version}")
     if _text(body, "format") not in _FORMATS:
         raise TooNewError(f"format {body['format']!r}, this program reads {', '.join(map(repr, _FORMATS))}: upgrade it first")
@@ -373,6 +376,14 @@ def _truncation(body: Json) -> Truncation:
 
 def _written(body: Json) -> Written:
     return Written(_number(body, "version"), _number(body, "epoch", most=NUMBER_MAX), _number(body, "write"))
+
+
+def _fencing_token(body: Json) -> int:
+    """Version 2 is version 1 with a fencing token."""
+    has = "fencingToken" in body
+    if has != (body["version"] == FOOTER_VERSION):
+        raise DamageError(f"version {body['version']} {'with' if has else 'without'} a fencing token")
+    return _number(body, "fencingToken", least=1) if has else 0
 
 
 def _addresses(value: object, name: str) -> tuple[EntryAddress, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cursorkeeper.core import answers, evidence
+from cursorkeeper.core import answers, evidence, fencing
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.answers import UNAVAILABLE_REMEDY
 from cursorkeeper.core.errors import Refusal, RefusedError
@@ -64,10 +64,49 @@ class Waiting:
     """A handle that wants a cursor which is on its way out: it is opened when that has ended."""
 
     listener: Listener
+    name: CursorName
+    fencing_token: int = 0
     deletes: bool = False
     """And deleted then: what the handle wished while it waited."""
     since_s: float | None = None
     """Since when the end waits for ZooKeeper."""
+
+
+class WaitingHandles:
+    """Those that want a cursor which is on its way out, by number and by name."""
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, Waiting] = {}
+        self._numbers: dict[CursorName, set[int]] = {}
+
+    def add(self, number: int, waiting: Waiting) -> Waiting:
+        self._by_number[number] = waiting
+        self._numbers.setdefault(waiting.name, set()).add(number)
+        return waiting
+
+    def get(self, number: int) -> Waiting | None:
+        return self._by_number.get(number)
+
+    def pop(self, number: int) -> Waiting | None:
+        """It waits no longer; None: it did not."""
+        waiting = self._by_number.pop(number, None)
+        if waiting is not None:
+            numbers = self._numbers[waiting.name]
+            numbers.discard(number)
+            if not numbers:
+                del self._numbers[waiting.name]
+        return waiting
+
+    def clear(self) -> None:
+        self._by_number.clear()
+        self._numbers.clear()
+
+    def fencing_token(self, name: CursorName) -> int:
+        """The highest of those that want this cursor."""
+        return max((self._by_number[number].fencing_token for number in self._numbers.get(name, ())), default=0)
+
+    def all(self) -> list[Waiting]:
+        return list(self._by_number.values())
 
 
 class Intake:
@@ -219,7 +258,7 @@ class Keeper:
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they were begun, so that a run can be repeated."""
         self._attachments = 0
-        self._waiting_to_open: dict[int, Waiting] = {}
+        self._waiting = WaitingHandles()
         self._poll: asyncio.Task[None] | None = None
         self._polling: deque[CursorRunner] = deque()
         """The slow poll's next one first; those that have ended are dropped when it comes to them."""
@@ -306,7 +345,7 @@ class Keeper:
             self._forget(runner)
         self._ready.clear()
         self._wanting.clear()
-        self._waiting_to_open.clear()
+        self._waiting.clear()
 
     # ---- cursors
 
@@ -320,6 +359,7 @@ class Keeper:
         self._check_draining(name)
         IntakeCheck(name.display, self.limits).opening(request.start, request.layout, request.cursor_properties)
         runner = self.cursors.get(name)
+        self._check_token(name, runner, request.fencing_token)
         if runner is not None and not runner.is_ended:
             self._attach(runner, request, attach, listener)
             return
@@ -344,21 +384,30 @@ class Keeper:
 
     def _attach(self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener) -> None:
         if runner.machine.is_leaving:
-            waiting = self._waiting_to_open[attach] = Waiting(listener)
+            waiting = self._waiting.add(attach, Waiting(listener, runner.name, request.fencing_token))
             runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
             self._look_at_end(runner, attach, waiting)
             return
-        if runner.handle is not None and not request.takeover:
-            self._waiting_to_open[attach] = Waiting(listener)
+        if runner.handle is not None and not (request.takeover or request.fencing_token > 0):
+            self._waiting.add(attach, Waiting(listener, runner.name))
             runner.prove(attach, lambda proof: self._held_by_another(runner, proof, request, attach, listener), request.waited_s)
             return
         if runner.machine.state in OPENING:
-            runner.machine.opening.allow(create=request.create, takeover=request.takeover)
+            runner.machine.opening.allow(request)
         runner.attach(attach, listener, request)
+
+    def _check_token(self, name: CursorName, runner: CursorRunner | None, given: int) -> None:
+        """Raises RefusedError if a higher fencing token was seen: of the footer that is held, or of somebody who waits. One of a
+        cursor that is not held is compared with the footer by its claim."""
+        known = self._waiting.fencing_token(name)
+        if runner is not None and not runner.is_ended:
+            known = max(known, fencing.known(runner.machine))
+        if given < known:
+            raise RefusedError(Refusal.FENCED, name.display, fencing.why_fenced(given, known), fencing.REMEDY)
 
     def _look_at_end(self, runner: CursorRunner, attach: int, waiting: Waiting) -> None:
         """Who waits for the end of a cursor waits for ZooKeeper no longer than an open does (`answers`)."""
-        if self._waiting_to_open.get(attach) is not waiting or runner.is_ended:
+        if self._waiting.get(attach) is not waiting or runner.is_ended:
             return
         now, limit_s = self._clock(), self.limits.answer_wait_max_ms / 1000
         if not answers.is_end_with_zookeeper(runner.machine):
@@ -368,7 +417,7 @@ class Keeper:
         else:
             waiting.since_s = waiting.since_s or now
         if waiting.since_s is not None and now >= waiting.since_s + limit_s:
-            del self._waiting_to_open[attach]
+            self._waiting.pop(attach)
             why = f"the cursor is on its way out, and ZooKeeper did not take its footer, not within {limit_s:g} s"
             waiting.listener.on_refused(Refusal.UNAVAILABLE, why, UNAVAILABLE_REMEDY)
             return
@@ -377,17 +426,17 @@ class Keeper:
     @property
     def ends_waited_for(self) -> int:
         """Opens that wait for a cursor's end, which waits for ZooKeeper."""
-        return sum(w.since_s is not None for w in list(self._waiting_to_open.values()))  # the metrics' thread asks, too
+        return sum(w.since_s is not None for w in self._waiting.all())  # the metrics' thread asks, too
 
     def _held_by_another(self, runner: CursorRunner, proof: Proof, request: ev.Open, attach: int, listener: Listener) -> None:
         """That another handle holds the cursor is an answer, too: it may be held elsewhere since, or by nobody."""
-        if attach not in self._waiting_to_open:
+        if self._waiting.get(attach) is None:
             return
         if isinstance(proof, Held) and runner.handle is not None:
-            self._waiting_to_open.pop(attach, None)
+            self._waiting.pop(attach)
             listener.on_refused(Refusal.ALREADY_OPEN, "another handle of this daemon holds it", "close that one, or open with takeover")
         elif isinstance(proof, Unknown):
-            self._waiting_to_open.pop(attach, None)
+            self._waiting.pop(attach)
             listener.on_refused(Refusal.UNAVAILABLE, proof.reason, UNAVAILABLE_REMEDY)
         else:
             again = replace(request, waited_s=proof.waited_s if isinstance(proof, Gone) else 0.0)
@@ -405,13 +454,13 @@ class Keeper:
 
     def _open_again(self, runner: CursorRunner, attach: int, listener: Listener, waited_s: float) -> None:
         """The cursor ends only to be read again for this handle."""
-        self._waiting_to_open[attach] = Waiting(listener)
+        self._waiting.add(attach, Waiting(listener, runner.name, runner.request.fencing_token))
         request = replace(runner.request, waited_s=waited_s)
         runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
 
     def detach(self, name: CursorName, attach: int) -> None:
         """The handle is gone, also if it was still waiting for its turn to open."""
-        self._waiting_to_open.pop(attach, None)
+        self._waiting.pop(attach)
         runner = self.cursors.get(name)
         if runner is not None:
             runner.forget(attach)
@@ -421,7 +470,7 @@ class Keeper:
         """A handle's own close or delete. One that still waits for its turn is answered here: the cursor that it waits for is
         another handle's."""
         assert wish.attach is not None
-        waiting = self._waiting_to_open.get(wish.attach)
+        waiting = self._waiting.get(wish.attach)
         if waiting is None:
             runner = self.cursors.get(name)
             if runner is not None:
@@ -429,11 +478,11 @@ class Keeper:
         elif isinstance(wish, ev.Delete):
             waiting.deletes = True
         elif not waiting.deletes:
-            del self._waiting_to_open[wish.attach]
+            self._waiting.pop(wish.attach)
             waiting.listener.on_closed()
 
     def _reopen(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
-        waiting = self._waiting_to_open.pop(attach, None)
+        waiting = self._waiting.pop(attach)
         if waiting is None:
             return  # whoever waited is gone: a cursor must not be held for nobody
         try:
@@ -444,34 +493,39 @@ class Keeper:
         if waiting.deletes:
             self.end(name, ev.Delete(attach))
 
-    def delete_unopened(self, name: CursorName, listener: Listener, only: Mark | None = None) -> None:
+    def delete_unopened(self, name: CursorName, listener: Listener, only: Mark | None = None, fencing_token: int = 0) -> None:
         """Delete a cursor that nobody has open here: claim, fence, tombstone. One that is on its way out is deleted when it has
-        ended. `only`: see `Open`. Raises RefusedError."""
+        ended. With a fencing token it is also deleted when a handle has it open, which falls. `only`, `fencing_token`: see `Open`.
+        Raises RefusedError."""
         self._check_draining(name)
         runner = self.cursors.get(name)
+        if only is None:
+            self._check_token(name, runner, fencing_token)
         if runner is None or runner.is_ended:
             runner = self._new(name)
             runner.listeners[self.attach_id()] = listener
-            runner.dispatch(ev.Open(create=False, takeover=True, for_delete=True, only=only))
+            runner.dispatch(ev.Open(create=False, takeover=True, for_delete=True, only=only, fencing_token=fencing_token))
         elif runner.machine.is_leaving:
-            runner.on_ended.append(lambda _r: self._delete_ended(name, listener, only))
-        elif runner.handle is None:
-            runner.listeners[self.attach_id()] = listener
-            runner.dispatch(ev.Delete())
+            number = self.attach_id()
+            self._waiting.add(number, Waiting(listener, name, fencing_token))
+            runner.on_ended.append(lambda _r: self._delete_ended(name, listener, only, fencing_token, number))
+        elif runner.handle is None or fencing_token > 0:
+            runner.delete(self.attach_id(), listener, fencing_token)
         else:
-            runner.prove(self.attach_id(), lambda proof: self._not_deleted(runner, proof, listener, only))
+            runner.prove(self.attach_id(), lambda proof: self._not_deleted(runner, proof, listener, only, fencing_token))
 
-    def _not_deleted(self, runner: CursorRunner, proof: Proof, listener: Listener, only: Mark | None) -> None:
+    def _not_deleted(self, runner: CursorRunner, proof: Proof, listener: Listener, only: Mark | None, fencing_token: int) -> None:
         if isinstance(proof, Held) and runner.handle is not None:
             listener.on_refused(Refusal.ALREADY_OPEN, "it is open on another handle", "delete it there, or close it first")
         elif isinstance(proof, Unknown):
             listener.on_refused(Refusal.UNAVAILABLE, proof.reason, UNAVAILABLE_REMEDY)
         else:
-            asyncio.get_running_loop().call_soon(self._delete_ended, runner.name, listener, only)
+            asyncio.get_running_loop().call_soon(self._delete_ended, runner.name, listener, only, fencing_token)
 
-    def _delete_ended(self, name: CursorName, listener: Listener, only: Mark | None) -> None:
+    def _delete_ended(self, name: CursorName, listener: Listener, only: Mark | None, fencing_token: int, waited: int = 0) -> None:
+        self._waiting.pop(waited)
         try:
-            self.delete_unopened(name, listener, only)
+            self.delete_unopened(name, listener, only, fencing_token)
         except RefusedError as e:
             listener.on_refused(e.code, e.message, e.remedy)
 

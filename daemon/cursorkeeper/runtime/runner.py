@@ -192,13 +192,25 @@ class CursorRunner:
     def attach(self, attach: int, listener: Listener, request: ev.Open) -> None:
         """A source wants this cursor; an earlier handle is told that it was taken over."""
         self.request = request
-        if self.handle is not None and self.handle != attach:
-            old = self.listeners.pop(self.handle, None)
-            if old is not None:
-                old.on_deposed(self.machine.epoch)
+        if self.handle != attach:
+            self._displace()
         self.listeners[attach] = listener
         self.handle, self.detached_at = attach, None
-        self.dispatch(ev.Attach(attach, request.layout, request.resume, request.source, request.waited_s))
+        self.dispatch(ev.Attach(attach, request.layout, request.resume, request.source, request.waited_s, request.fencing_token))
+
+    def _displace(self) -> None:
+        old = self.listeners.pop(self.handle, None) if self.handle is not None else None
+        if old is not None:
+            old.on_deposed(self.machine.epoch)
+
+    def delete(self, number: int, listener: Listener, fencing_token: int) -> None:
+        """For somebody who has no handle; whoever has one is told that the cursor was taken over."""
+        self._displace()
+        old, self.handle = self.handle, None
+        self.listeners[number] = listener
+        self.dispatch(ev.Delete(fencing_token=fencing_token))
+        if old is not None:
+            self.dispatch(ev.Detach(old))
 
     def detach(self, attach: int) -> None:
         """The handle is gone; the cursor stays until `detached_cursor_max_ms`."""

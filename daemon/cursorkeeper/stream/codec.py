@@ -14,7 +14,7 @@ from cursorkeeper.core.batch import NO_ENTRIES, NO_RANGES, AckBatch, LedgerColum
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, BATCH_SIZE_MAX, LAYOUT_RUN_LEDGERS_MAX
-from cursorkeeper.core.positions import Position
+from cursorkeeper.core.positions import LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import CursorProperties, LayoutItem, LayoutState, MarkDeleteProperties, Partial
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from pyroaring import BitMap
@@ -35,6 +35,14 @@ def generation_of(message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb
     if not message.generation:
         raise RefusedError(Refusal.BAD_MESSAGE, cursor, "generation is required", "use that of Opened or ResetDone")
     return message.generation
+
+
+def fencing_token_of(message: pb.OpenCursor | pb.DeleteCursor, cursor: str) -> int:
+    """Raises RefusedError if it is more than a footer can say."""
+    if message.fencing_token > LEDGER_ID_MAX:
+        text = f"fencing token {message.fencing_token}, at most {LEDGER_ID_MAX} is possible"
+        raise RefusedError(Refusal.BAD_MESSAGE, cursor, text, "use the id of a ledger")
+    return message.fencing_token
 
 
 def checked_parts(message: pb.AckBatch, size_bytes: int, cursor: str) -> list[pb.LedgerAcks]:

@@ -246,6 +246,7 @@ class Session:
                 cursor_properties=dict(message.cursor_properties) or None,
                 resume=ev.Resume(message.resume.epoch, message.resume.generation) if message.HasField("resume") else None,
                 source=self.source,
+                fencing_token=codec.fencing_token_of(message, name.display),
             )
             handle = Handle(self, number, name, self.keeper.attach_id())
             self._handles[number] = handle
@@ -337,8 +338,9 @@ class Session:
             name = CursorName.checked(message.topic, message.subscription)
             if number in self._handles:
                 raise RefusedError(Refusal.ALREADY_OPEN, name.display, f"handle {number} is in use on this stream", "choose another handle")
+            token = codec.fencing_token_of(message, name.display)
             handle = self._handles[number] = Handle(self, number, name, 0, opening=False)
-            self.keeper.delete_unopened(name, handle)
+            self.keeper.delete_unopened(name, handle, fencing_token=token)
         except RefusedError as e:
             if handle is not None:
                 self.drop(handle)

@@ -219,5 +219,6 @@ FOOTERS = st.builds(
     cursor_properties=st.none() | st.builds(CursorProperties, st.builds(Stamp, U32, U32), st.dictionaries(TEXTS, TEXTS, max_size=5)),
     truncated=st.none() | st.builds(Truncation, ID, ID, ID, TEXTS),
     written=st.none() | st.builds(Written, ID, U32, U32),
+    fencing_token=st.just(0) | ID,
     extra=st.dictionaries(st.sampled_from(["later", "zebra", "ä"]), STRANGE, max_size=2),
 ).map(lambda made: replace(made, chain=_previous(made.base, made.chain).chain))

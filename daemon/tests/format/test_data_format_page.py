@@ -81,7 +81,8 @@ def test_numbers_and_names_are_those_of_the_code() -> None:
 def test_the_footer_table_names_every_member_in_its_order() -> None:
     column = re.findall(r"^\| (`[^|]*`) \|", section("Footer"), re.MULTILINE)
     told = [name for cell in column for name in re.findall(r"`(\w+)`", cell)]
-    everything = replace(PLAIN, cursor_properties=CursorProperties(Stamp(1, 1), {}), truncated=Truncation()).written_at(5)
+    properties = CursorProperties(Stamp(1, 1), {})
+    everything = replace(PLAIN, cursor_properties=properties, truncated=Truncation(), fencing_token=1).written_at(5)
     assert told == list(json.loads(footer.encode(everything)))
 
 

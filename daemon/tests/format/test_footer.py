@@ -90,6 +90,15 @@ def test_a_write_says_the_version_that_it_makes() -> None:
     assert footer.decode(footer.encode(PLAIN), NAME, 17) == PLAIN, "an earlier release's"
 
 
+def test_a_fencing_token_and_nothing_else_makes_version_2() -> None:
+    """Whoever does not compare tokens must not take the cursor; a footer without one is what it was before there were tokens."""
+    fenced = replace(PLAIN, fencing_token=4711)
+    plain, data = (footer.encode(value).rpartition(b',"crc32c"')[0] for value in (PLAIN, fenced))
+    assert data == plain.replace(b'{"version":1,', b'{"version":2,', 1) + b',"fencingToken":4711'
+    assert footer.decode(footer.encode(fenced)) == fenced
+    assert footer.decode(footer.encode(replace(fenced, fencing_token=0))) == PLAIN
+
+
 @pytest.mark.parametrize("twice", [b'"epoch":8,"writer"', b'"writer":"another","writer"'])
 def test_a_member_that_comes_twice_is_damage(twice: bytes) -> None:
     raw = footer.encode(PLAIN).rpartition(b',"crc32c"')[0].replace(b'"writer"', twice, 1)
@@ -136,6 +145,10 @@ def test_the_order_of_unknown_members_does_not_show() -> None:
     ("change", "words"),
     [
         ({"version": 0}, "unknown version 0"),
+        ({"version": 2}, "version 2 without a fencing token"),
+        ({"fencingToken": 7}, "version 1 with a fencing token"),
+        ({"version": 2, "fencingToken": 0}, "fencingToken is not a number in its range"),
+        ({"version": 2, "fencingToken": 1 << 63}, "fencingToken is not a number in its range"),
         ({"version": "1"}, "version is not a number"),
         ({"cursor": "x|y"}, "is not topic"),
         ({"topic": "\ud800"}, "not Unicode"),
@@ -196,9 +209,9 @@ def test_the_checksum_must_be_the_last_member() -> None:
         footer.decode(json.dumps({"crc32c": "00000000"} | body, separators=(",", ":")).encode())
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"format": "parquet"}, {"version": 2, "base": {"tape": 1}}])
+@pytest.mark.parametrize("change", [{"version": 3}, {"format": "parquet"}, {"version": 3, "base": {"tape": 1}}])
 def test_what_is_newer_is_refused_by_name(change: dict[str, object]) -> None:
-    with pytest.raises(TooNewError, match=r"footer: (version 2|format 'parquet'), this program reads"):
+    with pytest.raises(TooNewError, match=r"footer: (version 3|format 'parquet'), this program reads"):
         footer.decode(sealed(members() | change))
 
 

@@ -653,6 +653,11 @@ def footers() -> list[Vector]:
         body = changed[: changed.rindex(b',"crc32c"')]
         return replace(plain.case, footer=changed if keep else body + b',"crc32c":"%08x"}' % crc32c(body))
 
+    def fenced(token: int) -> Case:
+        head, count, _ = plain.case.footer.replace(b'{"version":1', b'{"version":2', 1).rpartition(b',"crc32c"')
+        body = head + b',"fencingToken":%d' % token
+        return replace(plain.case, footer=body + count + b':"%08x"}' % crc32c(body))
+
     def written(version: int, write: int = 3) -> Case:
         return text('"write":3', f'"znode":{{"version":{version},"epoch":7,"write":{write}}},"write":3')
 
@@ -665,7 +670,13 @@ def footers() -> list[Vector]:
     return [
         ("a footer", plain.case, read),
         ("a wrong checksum", text('"epoch":7', '"epoch":8', keep=True), DAMAGED),
-        ("a newer version is too new before its checksum is looked at", text('"version":1', '"version":2', keep=True), TOO_NEW),
+        ("a newer version is too new before its checksum is looked at", text('"version":1', '"version":3', keep=True), TOO_NEW),
+        ("a fencing token makes version 2", fenced(812), read),
+        ("the highest one", fenced((1 << 63) - 1), read),
+        ("one of 2^63", fenced(1 << 63), DAMAGED),
+        ("one of 0", fenced(0), DAMAGED),
+        ("version 2 without one", text('"version":1', '"version":2'), DAMAGED),
+        ("version 1 with one", text('"previous"', '"fencingToken":812,"previous"'), DAMAGED),
         ("version 0", text('"version":1', '"version":0'), DAMAGED),
         ("another format, too", text('"format":"native"', '"format":"newest"', keep=True), TOO_NEW),
         ("a format that the parts are not", text('"format":"native"', '"format":"pulsar"'), DAMAGED),

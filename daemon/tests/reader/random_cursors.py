@@ -8,6 +8,7 @@ maps of one stamp, overlapping slices) is made as well: the page says what it me
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -283,6 +284,7 @@ class Maker:
             cursor_properties=self.texts() if self.happens(0.15) else None,
             written=Written(6, self.rng.choice([self.epoch, 1]), self.rng.choice([self.write, 1])) if self.happens(0.7) else None,
             extra={"later": [1.5, None]} if self.happens(0.1) else {},
+            fencing_token=self.rng.choice([1, 812, (1 << 63) - 1]) if self.happens(0.3) else 0,
         )
 
     def made(self) -> Case:
@@ -360,7 +362,7 @@ class Maker:
         elif how == "short":
             data = data[: self.rng.randrange(len(data))]
         elif how == "version":
-            data = data.replace(b'{"version":1', b'{"version":2', 1)
+            data = re.sub(rb'^{"version":[12]', b'{"version":3', data)
         elif how == "format":
             data = data.replace(b'"format":"native"', b'"format":"newest"', 1)
         else:

@@ -491,7 +491,7 @@ async def test_a_footer_with_a_flipped_byte() -> None:
 @virtual
 async def test_a_newer_footer() -> None:
     here = await kept()
-    data = footer_bytes.encode(here.footer).replace(b'{"version":1', b'{"version":2', 1)
+    data = footer_bytes.encode(here.footer).replace(b'{"version":1', b'{"version":3', 1)
     await here.write_footer(data)
     source = await here.opened()
     assert source.told.refused is not None and source.told.refused[0] == "FORMAT_TOO_NEW"

@@ -286,8 +286,8 @@ def rule_21_collection_ignores_epochs(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of(simulator.MOVES)
 def rule_22_a_held_cursor_is_answered_from_memory(patch: pytest.MonkeyPatch) -> None:
-    def ask(m: CursorMachine, number: int, *, is_open: bool, waited_s: float = 0.0) -> None:
-        before(m, number, is_open=is_open, waited_s=waited_s)
+    def ask(m: CursorMachine, number: int, **rest: Any) -> None:
+        before(m, number, **rest)
         m.answers.questions[number].proved = m.state in machine.LIVE
 
     before = answers.ask
@@ -336,8 +336,8 @@ def rule_23_an_earlier_check_counts(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of(simulator.MOVES)
 def rule_24_a_claim_that_was_joined_is_a_proof(patch: pytest.MonkeyPatch) -> None:
-    def ask(m: CursorMachine, number: int, *, is_open: bool, waited_s: float = 0.0) -> None:
-        before(m, number, is_open=is_open, waited_s=waited_s)
+    def ask(m: CursorMachine, number: int, **rest: Any) -> None:
+        before(m, number, **rest)
         m.answers.questions[number].proved = m.state in machine.OPENING and m.opening.claim_sent
 
     before = answers.ask

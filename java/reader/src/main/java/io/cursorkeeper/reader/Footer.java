@@ -53,10 +53,10 @@ final class Footer {
     Footer(byte[] data, Long znodeVersion, String topic, String subscription) {
         Map<String, Object> body = object(Json.parse(Input.utf8(data)), "the footer");
         long version = number(body, "version", 0);
-        if (version > 1) {
+        if (version > 2) {
             throw Refused.tooNew("version " + version);
         }
-        if (version != 1) {
+        if (version < 1) {
             throw Refused.damage("version " + version);
         }
         String format = format(body);
@@ -100,6 +100,12 @@ final class Footer {
                 || cursorProperties != null || body.containsKey("truncated");
         if (!format.equals(isPulsar ? "pulsar" : "native")) {
             throw Refused.damage("format " + format + ", which its parts are not");
+        }
+        if (body.containsKey("fencingToken") != (version == 2)) {
+            throw Refused.damage("version " + version + ", and a fencing token or none");
+        }
+        if (version == 2) {
+            number(body, "fencingToken", 1);
         }
         if (body.containsKey("znode")) {
             Map<String, Object> told = object(body.get("znode"), "znode");
