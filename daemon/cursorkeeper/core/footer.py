@@ -231,6 +231,29 @@ def mark_of(footer: Footer | None) -> Mark:
     return Mark(0, "", 0) if footer is None else Mark(footer.epoch, footer.writer, footer.write)
 
 
+def tombstone_of(closed: Footer, writer: str) -> Footer:
+    """What deletes a closed cursor in one footer write: claim and tombstone at once, by a writer that nobody else is. Nobody appends to
+    the ledgers of a closed cursor, so that none has to be fenced between the two; and no crash leaves it open. What no later owner may
+    lose is kept as it is. Raises ValueError for a cursor that is not closed."""
+    if closed.state is not FooterState.CLOSED:
+        raise ValueError(f"{closed.topic}|{closed.subscription} is {closed.state}")
+    return replace(
+        closed,
+        state=FooterState.DELETED,
+        epoch=closed.epoch + 1,
+        writer=writer,
+        write=1,
+        generation=closed.generation + 1,
+        base=EmptyBase(closed.mark_delete),
+        chain=(),
+        previous=None,
+        damaged=(),
+        stats=Stats(),
+        cursor_properties=None,
+        truncated=None,
+    )
+
+
 def is_pulsar(part: Base | ChainLedger) -> bool:
     """Whether a part of a footer is in Pulsar's form."""
     return isinstance(part, PulsarBase) or (isinstance(part, ChainLedger) and part.format == FORMAT_PULSAR)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import NamedTuple
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, RefusedError, ReplacedError, TooNewError
@@ -21,7 +22,7 @@ from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.checks import ABSENT, FooterChecks, Verdict
 from cursorkeeper_clients.zookeeper import errors as zk_errors
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import WatchCallback
+from cursorkeeper_clients.zookeeper.values import Stat, WatchCallback
 
 READ_BATCH = 500
 DEPLOYMENT_TRIES_MAX = 8
@@ -31,6 +32,13 @@ DEPLOYMENT = re.compile(rb"[0-9a-f]{32}")
 def random_deployment() -> str:
     """128 bits as hex: two deployments must not meet, so chance comes from the system and not from a seed."""
     return secrets.token_hex(16)
+
+
+class Stored(NamedTuple):
+    """A footer as it lies in ZooKeeper. None, None: there is none."""
+
+    footer: Footer | DamageError | None
+    stat: Stat | None
 
 
 class FooterStore:
@@ -168,16 +176,20 @@ class FooterStore:
 
     async def read_nodes(self, names: Sequence[CursorName]) -> list[tuple[Footer | DamageError | None, int]]:
         """As `read_many`, each with the time at which its znode was made, in milliseconds since 1970 by ZooKeeper's clock."""
-        found: list[tuple[Footer | DamageError | None, int]] = []
+        return [(stored.footer, stored.stat.ctime_ms if stored.stat is not None else 0) for stored in await self.read_stored(names)]
+
+    async def read_stored(self, names: Sequence[CursorName]) -> list[Stored]:
+        """As `read_many`, with what ZooKeeper says of their znodes."""
+        found: list[Stored] = []
         for start in range(0, len(names), READ_BATCH):
             part = names[start : start + READ_BATCH]
             nodes = await self._zk.multi_read([n.path(self._root) for n in part])
             for name, node in zip(part, nodes, strict=True):
                 if node is None:
-                    found.append((None, 0))
+                    found.append(Stored(None, None))
                     continue
                 try:
-                    found.append((codec.decode(node.data, name, node.version), node.stat.ctime_ms))
+                    found.append(Stored(codec.decode(node.data, name, node.version), node.stat))
                 except DamageError as e:
-                    found.append((e, node.stat.ctime_ms))
+                    found.append(Stored(e, node.stat))
         return found
