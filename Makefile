@@ -87,7 +87,7 @@ test-fast: setup
 test-java:
 	mvn -q -B -f java/pom.xml verify
 
-test: setup check test-java interop-classes
+test: setup check test-java interop-classes broker-classes
 	@touch $(JAR)
 	$(SIDE_BY_SIDE)
 	$(ONE_WITH_SPARK)
