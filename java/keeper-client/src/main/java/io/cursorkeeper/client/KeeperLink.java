@@ -10,7 +10,7 @@ public interface KeeperLink extends AutoCloseable {
 
     /** Begins to dial and returns at once. It keeps on until {@link #close}. */
     static KeeperLink connect(LinkSettings settings) {
-        throw new UnsupportedOperationException("not yet");
+        return new Link(settings);
     }
 
     /**

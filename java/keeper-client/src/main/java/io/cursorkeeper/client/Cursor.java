@@ -1,0 +1,886 @@
+package io.cursorkeeper.client;
+
+import io.cursorkeeper.acks.v1.AckBatch;
+import io.cursorkeeper.acks.v1.CloseCursor;
+import io.cursorkeeper.acks.v1.DeleteCursor;
+import io.cursorkeeper.acks.v1.KeeperMessage;
+import io.cursorkeeper.acks.v1.Layout;
+import io.cursorkeeper.acks.v1.OpenCursor;
+import io.cursorkeeper.acks.v1.Opened;
+import io.cursorkeeper.acks.v1.Refused;
+import io.cursorkeeper.acks.v1.ResetCursor;
+import io.cursorkeeper.acks.v1.ResetDone;
+import io.cursorkeeper.acks.v1.ResumePoint;
+import io.cursorkeeper.acks.v1.SetCursorProperties;
+import io.cursorkeeper.acks.v1.SourceMessage;
+import io.cursorkeeper.client.KeeperException.Code;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * One cursor over all its openings: what waits, what is sent and not confirmed, and who waits for it. The stream is the link's.
+ *
+ * <p>Callers only join what they bring, under the monitor; everything else is done by the link's thread. Invariants: a change is in
+ * exactly one of {@code waiting} (the callers'), {@code sending} and {@code inFlight} (the link's), or confirmed; an answer is with the
+ * last of what it waits for; seqs grow per handle; bytes sent never exceed the credit.
+ */
+final class Cursor implements KeptCursor {
+
+    /** Of one handle, not confirmed; more are joined meanwhile. The keeper takes 1,000 control messages. */
+    private static final int IN_FLIGHT_MESSAGES_MAX = 500;
+    /** With less credit than this, what is in flight is waited for. */
+    private static final int CREDIT_BYTES_MIN = 2_048;
+    private static final int LAYOUT_LEDGERS_KEPT = 10_000;
+
+    private enum Phase {
+        /** No handle, and none to be had now: no stream, or a pause. */
+        IDLE,
+        /** There is a stream; to be opened in its turn. */
+        WANTED,
+        OPENING,
+        LIVE,
+        /** Its closing or deletion is sent. */
+        LEAVING,
+        ENDED
+    }
+
+    private record Sent(long seq, int parts, Changes content, long bytes) {}
+
+    private static final class Reset {
+        Position target;
+        final List<Answer<?>> answers = new ArrayList<>();
+        /** 0: not sent on the handle of now. */
+        long seq;
+    }
+
+    private final Link link;
+    private final OpenRequest request;
+    private final CursorListener listener;
+    private final String display;
+    final InOrder callbacks;
+    final AtomicBoolean isQueued = new AtomicBoolean();
+
+    // Of the monitor.
+    private Changes waiting = new Changes();
+    private Answer<Void> waitingAnswer;
+    private int generation;
+    private Reset resetWanted;
+    private Reset resetting;
+    private KeeperException shut;
+    private Answer<Void> closing;
+    private Answer<Void> deleting;
+
+    // Of the link's thread.
+    private Phase phase = Phase.IDLE;
+    private final Answer<OpenedCursor> opened = new Answer<>();
+    private boolean wasOpened;
+    private Changes sending = new Changes();
+    private long sendingBytes;
+    private final ArrayDeque<Sent> inFlight = new ArrayDeque<>();
+    private int inFlightParts;
+    private long inFlightBytes;
+    private int handle;
+    private long seq;
+    private long granted;
+    private long spent;
+    private int wireGeneration;
+    private ResumePoint resume;
+    private StateParts parts;
+    private List<List<DataLedger>> laterRuns = List.of();
+    /** The run that was told so far. */
+    private final TreeMap<Long, DataLedger> layout = new TreeMap<>();
+    private int attempts;
+    private KeeperException refusal;
+    private boolean deleteWasSent;
+    private boolean deleteIsRepeated;
+    private String toldPause;
+    private boolean toldDown;
+
+    // Written by the link's thread.
+    private volatile long epoch;
+    private volatile String keeperPause;
+    private volatile long truncatedAcks;
+    private final AtomicLong pending = new AtomicLong();
+
+    Cursor(Link link, OpenRequest request, CursorListener listener) {
+        this.link = link;
+        this.request = request;
+        this.listener = listener;
+        this.display = request.topic() + "|" + request.subscription();
+        this.callbacks = new InOrder(link.settings.executor());
+        request.layout().forEach(each -> layout.put(each.ledger(), each));
+    }
+
+    Answer<OpenedCursor> opened() {
+        return opened;
+    }
+
+    // ---- for the program
+
+    @Override
+    public String topic() {
+        return request.topic();
+    }
+
+    @Override
+    public String subscription() {
+        return request.subscription();
+    }
+
+    @Override
+    public long fencingToken() {
+        return request.fencingToken();
+    }
+
+    @Override
+    public long epoch() {
+        return epoch;
+    }
+
+    @Override
+    public synchronized int generation() {
+        return generation;
+    }
+
+    @Override
+    public CompletableFuture<Void> ack(Acks acks) {
+        Answer<Void> answer;
+        long grown = 0;
+        synchronized (this) {
+            if (shut != null) {
+                return failed(shut);
+            }
+            if (acks.generation > generation) {
+                throw new IllegalArgumentException(display + ": acks of generation " + acks.generation + ", the cursor is in " + generation);
+            }
+            if (acks.isEmpty() || acks.generation < generation) {
+                return CompletableFuture.completedFuture(null);
+            }
+            answer = waitingAnswer();
+            if (!isResetting()) {
+                long before = waiting.acks.bytes();
+                waiting.acks.join(acks);
+                grown = waiting.acks.bytes() - before;
+            }
+        }
+        count(grown);
+        link.wake(this);
+        return answer;
+    }
+
+    @Override
+    public CompletableFuture<Void> setProperties(Map<String, String> properties) {
+        Map<String, String> values = Map.copyOf(properties);
+        return change(() -> waiting.cursorProperties = values);
+    }
+
+    @Override
+    public CompletableFuture<Void> layout(List<DataLedger> run) {
+        List<DataLedger> told = List.copyOf(run);
+        return change(() -> waiting.tell(told));
+    }
+
+    private CompletableFuture<Void> change(Runnable join) {
+        Answer<Void> answer;
+        long grown;
+        synchronized (this) {
+            if (shut != null) {
+                return failed(shut);
+            }
+            long before = waiting.bytes();
+            join.run();
+            grown = waiting.bytes() - before;
+            answer = waitingAnswer();
+        }
+        count(grown);
+        link.wake(this);
+        return answer;
+    }
+
+    @Override
+    public CompletableFuture<Integer> reset(Position target) {
+        if (target.ledger() < 0 || target.entry() < -1) {
+            throw new IllegalArgumentException("no target of a reset: " + target);
+        }
+        Answer<Integer> answer = new Answer<>();
+        long shrunk;
+        synchronized (this) {
+            if (shut != null) {
+                return failed(shut);
+            }
+            if (resetWanted == null) {
+                resetWanted = new Reset();
+            }
+            resetWanted.target = target;
+            resetWanted.answers.add(answer);
+            shrunk = waiting.acks.bytes();
+            waiting.acks.clear();
+        }
+        count(-shrunk);
+        link.wake(this);
+        return answer;
+    }
+
+    @Override
+    public CompletableFuture<Void> close() {
+        Answer<Void> answer = new Answer<>();
+        synchronized (this) {
+            if (shut != null) {
+                return failed(shut);
+            }
+            closing = answer;
+            shut = new KeeperException(Code.CLOSED, display, "it was closed here", "open it again");
+        }
+        leaveWithin(answer, link.settings.answerTimeout());
+        return answer;
+    }
+
+    @Override
+    public CompletableFuture<Void> delete() {
+        Answer<Void> answer = new Answer<>();
+        synchronized (this) {
+            if (shut != null) {
+                return failed(shut);
+            }
+            deleting = answer;
+            shut = new KeeperException(Code.DELETED, display, "it was deleted here", "open it again with create");
+        }
+        leaveWithin(answer, link.settings.answerTimeout());
+        return answer;
+    }
+
+    @Override
+    public boolean persistable() {
+        return keeperPause == null && !link.isMemoryFull() && !isShut();
+    }
+
+    @Override
+    public long pendingBytes() {
+        return pending.get();
+    }
+
+    @Override
+    public long truncatedAcks() {
+        return truncatedAcks;
+    }
+
+    private synchronized boolean isShut() {
+        return shut != null;
+    }
+
+    private boolean isResetting() {
+        return resetWanted != null || resetting != null;
+    }
+
+    private Answer<Void> waitingAnswer() {
+        if (waitingAnswer == null) {
+            waitingAnswer = new Answer<>();
+            waiting.answers.add(waitingAnswer);
+        }
+        return waitingAnswer;
+    }
+
+    private static <T> CompletableFuture<T> failed(KeeperException why) {
+        return CompletableFuture.failedFuture(why);
+    }
+
+    private void count(long grown) {
+        if (grown != 0) {
+            pending.addAndGet(grown);
+            link.count(grown);
+        }
+    }
+
+    private void leaveWithin(Answer<Void> answer, Duration limit) {
+        link.wake(this);
+        link.later(limit, () -> {
+            if (!answer.isDone() && phase != Phase.ENDED) {
+                String text = "no answer within " + limit.toMillis() + " ms";
+                giveUp(new KeeperException(Code.TIMED_OUT, display, text, "look at the daemon; it may still come true"));
+            }
+        });
+    }
+
+    // ---- for the link, on its thread
+
+    /** From now on: to be opened, or deleted by name. */
+    void begin(Duration limit) {
+        link.later(limit, () -> {
+            if (wasOpened || phase == Phase.ENDED) {
+                return;
+            }
+            String text = "not within " + limit.toMillis() + " ms";
+            if (refusal != null) {
+                giveUp(refusal);
+            } else if (link.isUp()) {
+                giveUp(new KeeperException(Code.TIMED_OUT, display, text, "look at the daemon, and at its ZooKeeper and bookies"));
+            } else {
+                giveUp(new KeeperException(Code.AWAY, display, text + ": " + link.problem(), "start the daemon, or correct the address"));
+            }
+        });
+        if (link.isUp()) {
+            up();
+        }
+    }
+
+    /** Instead of {@link #begin}. */
+    void refuse(KeeperException why) {
+        Answer<Void> deletion;
+        synchronized (this) {
+            deletion = deleting;
+        }
+        callbacks.run(() -> {
+            opened.fail(why);
+            if (deletion != null) {
+                deletion.fail(why);
+            }
+        });
+    }
+
+    /** A deletion of a cursor that is not open here. */
+    synchronized Answer<Void> asDeletion() {
+        deleting = new Answer<>();
+        return deleting;
+    }
+
+    void up() {
+        if (phase == Phase.IDLE) {
+            phase = Phase.WANTED;
+            link.wake(this);
+        }
+    }
+
+    void down() {
+        if (phase == Phase.ENDED) {
+            return;
+        }
+        boolean wasLeaving = phase == Phase.LEAVING;
+        lose();
+        if (wasOpened && !toldDown) {
+            toldDown = true;
+            callbacks.run(listener::linkDown);
+        }
+        boolean isDone;
+        synchronized (this) {
+            isDone = wasLeaving && closing != null && waiting.isEmpty();
+        }
+        if (isDone && sending.isEmpty()) { // all is confirmed; the daemon gives the cursor back by itself
+            end(new KeeperException(Code.CLOSED, display, "it was closed here", "open it again"));
+        }
+    }
+
+    /** The daemon does not want us: an opening that waits need not wait longer. */
+    void refusedLink(KeeperException why) {
+        if (!wasOpened && phase != Phase.ENDED) {
+            giveUp(why);
+        }
+    }
+
+    /** The handle is gone: what it did not confirm is to be sent again. */
+    private void lose() {
+        phase = Phase.IDLE;
+        link.forget(handle);
+        handle = 0;
+        parts = null;
+        Changes all = new Changes();
+        for (Sent each : inFlight) {
+            all.join(each.content);
+        }
+        all.join(sending);
+        inFlight.clear();
+        inFlightParts = 0;
+        recount(all);
+        synchronized (this) {
+            if (resetting != null) {
+                resetting.seq = 0;
+            }
+        }
+    }
+
+    /** Sets what is to be sent next; corrects the count of what was sent or to be sent before. */
+    private void recount(Changes all) {
+        long before = sendingBytes + inFlightBytes;
+        inFlightBytes = 0;
+        sending = all;
+        sendingBytes = all.bytes();
+        count(sendingBytes - before);
+    }
+
+    private void openAgainLater(KeeperException why) {
+        refusal = why;
+        resume = null;
+        lose();
+        long stream = link.stream();
+        link.later(link.pause(attempts++), () -> {
+            if (phase == Phase.IDLE && link.isUp() && link.stream() == stream) {
+                up();
+            }
+        });
+    }
+
+    /** The next message that this cursor has to send; null: none now. */
+    SourceMessage next() {
+        switch (phase) {
+            case WANTED:
+                return isDeleting() ? deleteByName() : open();
+            case LIVE:
+                return nextLive();
+            default:
+                return null;
+        }
+    }
+
+    private synchronized boolean isDeleting() {
+        return deleting != null;
+    }
+
+    private SourceMessage open() {
+        List<List<DataLedger>> runs = LayoutRuns.forOpening(List.copyOf(layout.values()), start(), link.limits().layoutLedgers());
+        laterRuns = runs.subList(1, runs.size());
+        handle = link.register(this);
+        seq = granted = spent = 0;
+        phase = Phase.OPENING;
+        OpenCursor.Builder open = OpenCursor.newBuilder()
+                .setHandle(handle)
+                .setTopic(request.topic())
+                .setSubscription(request.subscription())
+                .setFencingToken(request.fencingToken())
+                .setLayout(Wire.layout(runs.get(0)))
+                .setCreate(request.create() && !wasOpened)
+                .setTakeover(request.takeover() || wasOpened)
+                .putAllCursorProperties(request.cursorProperties());
+        start().ifPresent(position -> open.setStart(Wire.position(position)));
+        if (resume != null) {
+            open.setResume(resume);
+        }
+        return SourceMessage.newBuilder().setOpenCursor(open).build();
+    }
+
+    private Optional<Position> start() {
+        return wasOpened ? Optional.empty() : request.start();
+    }
+
+    private SourceMessage deleteByName() {
+        handle = link.register(this);
+        phase = Phase.LEAVING;
+        deleteIsRepeated = deleteWasSent;
+        deleteWasSent = true;
+        return SourceMessage.newBuilder().setDeleteCursor(DeleteCursor.newBuilder()
+                .setHandle(handle)
+                .setTopic(request.topic())
+                .setSubscription(request.subscription())
+                .setFencingToken(request.fencingToken())).build();
+    }
+
+    private SourceMessage nextLive() {
+        Reset reset = null;
+        boolean isClosing;
+        synchronized (this) {
+            if (deleting != null) {
+                phase = Phase.LEAVING;
+                deleteWasSent = true;
+                return SourceMessage.newBuilder().setDeleteCursor(DeleteCursor.newBuilder().setHandle(handle)).build();
+            }
+            if (resetting == null && resetWanted != null) {
+                resetting = resetWanted;
+                resetWanted = null;
+            }
+            reset = resetting;
+            isClosing = closing != null;
+            if (reset == null && sending.isEmpty() && !(waiting.isEmpty() && waiting.answers.isEmpty())) {
+                waiting.answers.addAll(0, sending.answers);
+                sending = waiting;
+                sendingBytes = waiting.bytes();
+                waiting = new Changes();
+                waitingAnswer = null;
+            }
+        }
+        if (reset != null) {
+            return reset.seq == 0 ? send(reset) : null;
+        }
+        if (sending.isEmpty()) {
+            settle(sending.answers); // what they waited for was dropped by a reset
+            sending.answers = new ArrayList<>();
+            return isClosing ? close(handle) : null;
+        }
+        if (inFlight.size() >= IN_FLIGHT_MESSAGES_MAX) {
+            return null;
+        }
+        if (!sending.layout.isEmpty()) {
+            return sendLayout();
+        }
+        return sending.cursorProperties != null ? sendProperties() : sendAcks();
+    }
+
+    private SourceMessage close(int number) {
+        phase = Phase.LEAVING;
+        return closed(number);
+    }
+
+    private static SourceMessage closed(int number) {
+        return SourceMessage.newBuilder().setCloseCursor(CloseCursor.newBuilder().setHandle(number)).build();
+    }
+
+    private SourceMessage send(Reset reset) {
+        sending.acks.clear();
+        recountSending();
+        reset.seq = ++seq;
+        return SourceMessage.newBuilder().setResetCursor(ResetCursor.newBuilder()
+                .setHandle(handle)
+                .setSeq(reset.seq)
+                .setGeneration(wireGeneration)
+                .setTarget(Wire.position(reset.target))).build();
+    }
+
+    private SourceMessage sendLayout() {
+        List<List<DataLedger>> runs = new ArrayList<>(LayoutRuns.cut(sending.layout.remove(0), link.limits().layoutLedgers()));
+        List<DataLedger> first = runs.remove(0);
+        sending.layout.addAll(0, runs);
+        know(first);
+        Changes content = new Changes();
+        content.layout.add(first);
+        sent(content, 0);
+        return SourceMessage.newBuilder().setLayout(Layout.newBuilder()
+                .setHandle(handle).setSeq(seq).setGeneration(wireGeneration).setRun(Wire.layout(first))).build();
+    }
+
+    /** A run that has no ledger in common with what was told before leaves a gap: only the newer one can be told as one run. */
+    private void know(List<DataLedger> run) {
+        if (run.stream().noneMatch(each -> layout.containsKey(each.ledger()))) {
+            layout.clear();
+        }
+        run.forEach(each -> layout.put(each.ledger(), each));
+    }
+
+    private SourceMessage sendProperties() {
+        Changes content = new Changes();
+        content.cursorProperties = sending.cursorProperties;
+        sending.cursorProperties = null;
+        sent(content, 0);
+        return SourceMessage.newBuilder().setSetCursorProperties(SetCursorProperties.newBuilder()
+                .setHandle(handle).setSeq(seq).setGeneration(wireGeneration)
+                .setProperties(Wire.properties(content.cursorProperties))).build();
+    }
+
+    private SourceMessage sendAcks() {
+        long credit = granted - spent;
+        if (credit < CREDIT_BYTES_MIN && !inFlight.isEmpty()) {
+            return null;
+        }
+        Limits limits = link.limits();
+        int bytes = (int) Math.min(Wire.ACKS_BYTES_MAX, credit) - Wire.HEAD_BYTES_MAX;
+        AckSet piece = sending.acks.take(new AckSet.Room(bytes, limits.ledgers(), limits.batches(), limits.parts() - inFlightParts));
+        if (piece.isEmpty()) {
+            return null;
+        }
+        Changes content = new Changes();
+        content.acks.join(piece);
+        int count = content.acks.parts();
+        AckBatch batch = Wire.acks(handle, seq + 1, wireGeneration, content.acks);
+        spent += batch.getSerializedSize();
+        sent(content, count);
+        return SourceMessage.newBuilder().setAckBatch(batch).build();
+    }
+
+    private void sent(Changes content, int count) {
+        if (sending.isEmpty()) {
+            content.answers.addAll(sending.answers);
+            sending.answers = new ArrayList<>();
+        }
+        long bytes = content.bytes();
+        inFlight.add(new Sent(++seq, count, content, bytes));
+        inFlightParts += count;
+        inFlightBytes += bytes;
+        count(bytes);
+        recountSending();
+    }
+
+    private void recountSending() {
+        long now = sending.bytes();
+        count(now - sendingBytes);
+        sendingBytes = now;
+    }
+
+    // ---- what the keeper says
+
+    /** IllegalArgumentException if it cannot be read. */
+    void receive(KeeperMessage message) {
+        switch (message.getMessageCase()) {
+            case OPENED -> opened(message.getOpened());
+            case STATE_PART -> {
+                if (parts != null) {
+                    parts.add(message.getStatePart());
+                }
+            }
+            case STATE_END -> {
+                if (parts != null) {
+                    CursorState state = parts.end(message.getStateEnd());
+                    parts = null;
+                    recovered(state);
+                }
+            }
+            case CREDIT -> {
+                granted = Math.max(granted, message.getCredit().getGrantedBytes());
+                link.wake(this);
+            }
+            case DURABLE -> {
+                truncatedAcks = message.getDurable().getTruncatedAcks();
+                confirm(message.getDurable().getSeq());
+            }
+            case PAUSE -> {
+                String reason = message.getPause().getReason();
+                keeperPause = reason.isEmpty() ? "the keeper asks for it" : reason;
+                tellPause();
+            }
+            case RESUME -> {
+                keeperPause = null;
+                tellPause();
+            }
+            case RESET_DONE -> resetDone(message.getResetDone());
+            case REFUSED -> refused(message.getRefused());
+            case DEPOSED -> deposed(message.getDeposed().getEpoch());
+            case CLOSED -> closed();
+            case DELETED -> end(new KeeperException(Code.DELETED, display, "it was deleted", "open it again with create"));
+            default -> throw new IllegalArgumentException("the keeper sent " + message.getMessageCase() + " out of place");
+        }
+    }
+
+    private void opened(Opened message) {
+        if (phase != Phase.OPENING) {
+            return;
+        }
+        if (!message.getResumed()) {
+            parts = new StateParts(message);
+        } else if (resume == null) {
+            throw new IllegalArgumentException("the keeper resumes what nobody asked it to");
+        } else {
+            live(message.getEpoch(), message.getGeneration());
+        }
+    }
+
+    private void recovered(CursorState state) {
+        boolean isForeign;
+        synchronized (this) {
+            isForeign = wasOpened && !isResetting() && state.generation() != generation;
+            if (!wasOpened) {
+                generation = state.generation();
+            }
+        }
+        if (isForeign) {
+            String text = "it was set back elsewhere, to " + state.markDelete();
+            giveUp(new KeeperException(Code.DEPOSED, display, text, "open it again, and take its state"));
+            return;
+        }
+        epoch = state.epoch();
+        if (wasOpened) {
+            callbacks.run(() -> listener.reopened(state));
+        } else {
+            wasOpened = true;
+            OpenedCursor answer = new OpenedCursor(this, state);
+            callbacks.run(() -> opened.settle(answer));
+        }
+        live(state.epoch(), state.generation());
+    }
+
+    private void live(long newEpoch, int newGeneration) {
+        phase = Phase.LIVE;
+        epoch = newEpoch;
+        wireGeneration = newGeneration;
+        resume = ResumePoint.newBuilder().setEpoch(newEpoch).setGeneration(newGeneration).build();
+        attempts = 0;
+        refusal = null;
+        sending.layout.addAll(0, laterRuns);
+        laterRuns = List.of();
+        recountSending();
+        keeperPause = null;
+        tellPause();
+        if (toldDown) {
+            toldDown = false;
+            callbacks.run(listener::linkUp);
+        }
+        link.wake(this);
+    }
+
+    private void confirm(long upTo) {
+        List<Answer<?>> answers = new ArrayList<>();
+        long bytes = 0;
+        while (!inFlight.isEmpty() && inFlight.peek().seq <= upTo) {
+            Sent sent = inFlight.poll();
+            inFlightParts -= sent.parts;
+            bytes += sent.bytes;
+            answers.addAll(sent.content.answers);
+            Position markDelete = sent.content.acks.markDelete;
+            if (markDelete != null && layout.size() > LAYOUT_LEDGERS_KEPT) {
+                layout.headMap(markDelete.ledger()).clear();
+            }
+        }
+        inFlightBytes -= bytes;
+        count(-bytes);
+        settle(answers);
+        link.wake(this);
+    }
+
+    private void settle(List<Answer<?>> answers) {
+        if (!answers.isEmpty()) {
+            callbacks.run(() -> answers.forEach(each -> each.settle(null)));
+        }
+    }
+
+    private void resetDone(ResetDone done) {
+        Reset reset;
+        synchronized (this) {
+            reset = resetting;
+            if (reset == null || reset.seq == 0) {
+                return; // of a handle before
+            }
+        }
+        confirm(reset.seq);
+        wireGeneration = done.getGeneration();
+        resume = resume.toBuilder().setGeneration(wireGeneration).build();
+        List<DataLedger> above = List.copyOf(layout.tailMap(reset.target.ledger(), true).values());
+        if (!above.isEmpty() && above.get(0).ledger() == reset.target.ledger()) {
+            sending.layout.add(0, above); // a target beyond what the keeper knew forgets the layout
+            recountSending();
+        }
+        synchronized (this) {
+            resetting = null;
+            if (resetWanted != null) { // a later one: all of them get its generation
+                resetWanted.answers.addAll(0, reset.answers);
+                reset = null;
+            }
+            generation = wireGeneration;
+        }
+        if (reset != null) {
+            List<Answer<?>> answers = reset.answers;
+            int told = wireGeneration;
+            callbacks.run(() -> answers.forEach(each -> settled(each, told)));
+        }
+        link.wake(this);
+    }
+
+    @SuppressWarnings("unchecked")
+    private static void settled(Answer<?> answer, int generation) {
+        ((Answer<Integer>) answer).settle(generation);
+    }
+
+    private void refused(Refused said) {
+        Code code = codeOf(said);
+        KeeperException why = new KeeperException(code, display, said.getMessage(), said.getRemedy());
+        boolean again = why.retryable() || wasOpened && (code == Code.ALREADY_OPEN || code == Code.OPEN_ELSEWHERE);
+        if (phase == Phase.LEAVING && isDeleting() && code == Code.NOT_FOUND && deleteIsRepeated) {
+            end(new KeeperException(Code.DELETED, display, "it was deleted", "open it again with create"));
+        } else if (again) {
+            openAgainLater(why);
+        } else {
+            end(why);
+        }
+    }
+
+    private static Code codeOf(Refused said) {
+        try {
+            return Code.valueOf(said.getCode().name());
+        } catch (IllegalArgumentException newer) {
+            return Code.UNKNOWN;
+        }
+    }
+
+    private void deposed(long by) {
+        String text = "somebody else opened it (epoch " + (by == 0 ? "not known" : by) + ")";
+        KeeperException why = new KeeperException(Code.DEPOSED, display, text, "stop, or open it again with takeover");
+        if (request.fencingToken() > 0) {
+            openAgainLater(why); // whose it is, the token decides
+        } else {
+            end(why);
+        }
+    }
+
+    private void closed() {
+        KeeperException why = new KeeperException(Code.CLOSED, display, "it was closed", "open it again");
+        if (phase == Phase.LEAVING) {
+            end(why);
+        } else {
+            openAgainLater(why);
+        }
+    }
+
+    /** Pause and memory, as the listener should know them. */
+    void tellPause() {
+        if (!wasOpened || phase == Phase.ENDED) {
+            return;
+        }
+        String now = keeperPause != null ? keeperPause : link.isMemoryFull() ? "the link's memory is full of unconfirmed acks" : null;
+        if (now == null && toldPause != null) {
+            callbacks.run(listener::resumed);
+        } else if (now != null && !now.equals(toldPause)) {
+            callbacks.run(() -> listener.paused(now));
+        }
+        toldPause = now;
+    }
+
+    /** Ends it here, and tells the keeper to forget the handle. */
+    void giveUp(KeeperException why) {
+        if (handle != 0 && phase != Phase.LEAVING) {
+            link.sendFirst(closed(handle));
+        }
+        end(why);
+    }
+
+    void end(KeeperException why) {
+        if (phase == Phase.ENDED) {
+            return;
+        }
+        phase = Phase.ENDED;
+        link.forget(handle);
+        link.ended(this);
+        List<Answer<?>> lost = new ArrayList<>();
+        inFlight.forEach(each -> lost.addAll(each.content.answers));
+        lost.addAll(sending.answers);
+        Answer<Void> left;
+        long waitingBytes;
+        synchronized (this) {
+            lost.addAll(waiting.answers);
+            for (Reset each : new Reset[] {resetting, resetWanted}) {
+                if (each != null) {
+                    lost.addAll(each.answers);
+                }
+            }
+            waitingBytes = waiting.bytes();
+            waiting = new Changes();
+            waitingAnswer = null;
+            resetting = resetWanted = null;
+            left = closing != null ? closing : deleting;
+            shut = shut == null ? why : shut;
+        }
+        count(-(inFlightBytes + sendingBytes + waitingBytes));
+        inFlight.clear();
+        inFlightBytes = sendingBytes = 0;
+        sending = new Changes();
+        boolean isAsked = closingEnds(why);
+        boolean tells = wasOpened;
+        callbacks.run(() -> {
+            lost.forEach(each -> each.fail(why));
+            if (left != null && isAsked) {
+                left.settle(null);
+            } else if (left != null) {
+                left.fail(why);
+            }
+            opened.fail(why);
+            if (tells) {
+                listener.ended(why);
+            }
+        });
+    }
+
+    /** Whether this is what was asked for. */
+    private synchronized boolean closingEnds(KeeperException why) {
+        return closing != null && why.code() == Code.CLOSED || deleting != null && why.code() == Code.DELETED;
+    }
+}

@@ -1,0 +1,324 @@
+package io.cursorkeeper.client;
+
+import static io.cursorkeeper.client.Testing.ANSWERS;
+import static io.cursorkeeper.client.Testing.entries;
+import static io.cursorkeeper.client.Testing.failure;
+import static io.cursorkeeper.client.Testing.get;
+import static io.cursorkeeper.client.Testing.missing;
+import static io.cursorkeeper.client.Testing.settings;
+import static io.cursorkeeper.client.Testing.until;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.cursorkeeper.client.KeeperException.Code;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** What only a fake keeper can be told to do. */
+class LinkTest {
+
+    private static final OpenRequest REQUEST = OpenRequest.of("t", "s").withLayout(List.of(DataLedger.open(12)));
+
+    private final FakeKeeper fake = new FakeKeeper().start();
+    private final Recorder listener = new Recorder();
+    private KeeperLink link;
+
+    @BeforeEach
+    void connect() {
+        link = KeeperLink.connect(settings(fake.address()));
+    }
+
+    @AfterEach
+    void close() {
+        link.close();
+        fake.close();
+    }
+
+    private KeptCursor open() {
+        return get(link.open(REQUEST, listener)).cursor();
+    }
+
+    @Test
+    void aBrokenStreamIsResumedAndWhatIsUnconfirmedIsSentAgain() {
+        KeptCursor cursor = open();
+        fake.faults().holdDurable = true;
+        CompletableFuture<Void> first = cursor.ack(entries(1, 12, 1).properties(Map.of("p", 1L)));
+        long sent = fake.messages();
+        until(() -> fake.messages() > sent);
+        fake.breakStreams();
+        listener.await("down");
+        CompletableFuture<Void> second = cursor.ack(entries(1, 12, 2).properties(Map.of("p", 2L)));
+        listener.await("up");
+        assertFalse(first.isDone());
+        fake.release();
+        get(first);
+        get(second);
+        assertEquals(1, fake.resumes());
+        assertEquals(List.of("down", "up"), listener.heard());
+        assertEquals(List.of(1L, 2L), entries(fake.stored("t", "s"), 12));
+        assertEquals(Map.of("p", 2L), fake.stored("t", "s").markDeleteProperties());
+    }
+
+    @Test
+    void acksThatWaitAreJoinedAndShareTheirAnswer() {
+        KeptCursor cursor = open();
+        fake.faults().holdDurable = true;
+        fake.faults().holdOpens = true;
+        fake.breakStreams();
+        listener.await("down");
+        CompletableFuture<Void> answer = cursor.ack(entries(1, 12, 0));
+        long bytes = cursor.pendingBytes();
+        for (int round = 0; round < 100; round++) {
+            for (int entry = 0; entry < 2_000; entry++) {
+                assertSame(answer, cursor.ack(entries(1, 12, entry)));
+            }
+        }
+        assertTrue(bytes > 0 && cursor.pendingBytes() <= bytes + 8_300, cursor.pendingBytes() + " bytes");
+        assertFalse(answer.complete(null) || answer.cancel(true) || answer.isDone());
+        cursor.ack(new Acks(1).markDelete(new Position(12, 1_999)));
+        assertTrue(cursor.pendingBytes() <= bytes);
+        fake.faults().holdOpens = false;
+        fake.faults().holdDurable = false;
+        fake.breakStreams();
+        get(answer);
+        assertEquals(0, cursor.pendingBytes());
+        assertEquals(0, link.status().pendingBytes());
+        assertEquals(new Position(12, 1_999), fake.stored("t", "s").markDelete());
+    }
+
+    @Test
+    void aFullMemoryPausesAndStillTakesAcks() {
+        link.close();
+        link = KeeperLink.connect(settings(fake.address()).withMemoryBytesMax(20_000));
+        KeptCursor cursor = open();
+        fake.faults().holdDurable = true;
+        List<CompletableFuture<Void>> answers = new ArrayList<>();
+        for (long ledger = 12; ledger < 300; ledger++) {
+            answers.add(cursor.ack(entries(1, ledger, 5, 7)));
+        }
+        listener.await("paused: the link's memory");
+        assertFalse(cursor.persistable());
+        answers.add(cursor.ack(entries(1, 300, 1)));
+        fake.release();
+        answers.forEach(Testing::get);
+        listener.await("resumed");
+        until(cursor::persistable);
+        assertEquals(0, link.status().pendingBytes());
+    }
+
+    @Test
+    void aKeeperThatAsksToPauseIsHeard() {
+        KeptCursor cursor = open();
+        fake.pause("away");
+        listener.await("paused: away");
+        assertFalse(cursor.persistable());
+        get(cursor.ack(entries(1, 12, 1)));
+        fake.resume();
+        listener.await("resumed");
+        assertTrue(cursor.persistable());
+    }
+
+    @Test
+    void whatAPauseMayCureIsTriedAgain() {
+        fake.faults().refuseOpens = 3;
+        KeptCursor cursor = open();
+        fake.refuse("t", "s", Code.UNAVAILABLE);
+        get(cursor.ack(entries(1, 12, 1)));
+        assertTrue(listener.heard().contains("reopened"));
+        assertEquals(List.of(1L), entries(fake.stored("t", "s"), 12));
+    }
+
+    @Test
+    void anOpeningThatIsNotAnsweredEndsInTime() {
+        link.close();
+        link = KeeperLink.connect(settings(fake.address()).withTimeouts(Duration.ofMillis(50), Duration.ofMillis(50)));
+        fake.faults().holdOpens = true;
+        assertEquals(Code.TIMED_OUT, failure(link.open(REQUEST, listener)).code());
+        fake.faults().holdOpens = false;
+        fake.faults().refuseOpens = Integer.MAX_VALUE;
+        assertEquals(Code.UNAVAILABLE, failure(link.open(REQUEST, listener)).code());
+        assertEquals(0, link.status().cursors());
+        fake.kill();
+        until(() -> !link.status().up());
+        KeeperException away = failure(link.open(REQUEST, listener));
+        assertEquals(Code.AWAY, away.code());
+        assertTrue(away.retryable());
+        assertEquals(Code.AWAY, failure(link.delete("t", "s", 0)).code());
+        assertEquals(List.of(), listener.heard());
+    }
+
+    @Test
+    void aCloseThatIsNotAnsweredEndsInTime() {
+        link.close();
+        link = KeeperLink.connect(settings(fake.address()).withTimeouts(Duration.ofSeconds(30), Duration.ofMillis(50)));
+        KeptCursor cursor = open();
+        fake.kill();
+        listener.await("down");
+        CompletableFuture<Void> acked = cursor.ack(entries(1, 12, 1));
+        assertEquals(Code.TIMED_OUT, failure(cursor.close()).code());
+        assertEquals(Code.TIMED_OUT, failure(acked).code());
+        assertEquals(Code.TIMED_OUT, listener.awaitEnd().code());
+    }
+
+    @Test
+    void aCloseWithoutAStreamNeedsNoneIfAllIsConfirmed() {
+        KeptCursor cursor = open();
+        get(cursor.ack(entries(1, 12, 1)));
+        fake.faults().holdOpens = true;
+        fake.kill();
+        listener.await("down");
+        CompletableFuture<Void> closed = cursor.close();
+        fake.faults().holdOpens = false;
+        fake.start();
+        get(closed);
+        assertEquals(List.of(1L), entries(fake.stored("t", "s"), 12));
+    }
+
+    @Test
+    void aDeletionHoldsOverABrokenStream() {
+        KeptCursor cursor = open();
+        fake.kill();
+        listener.await("down");
+        CompletableFuture<Void> deleted = cursor.delete();
+        fake.start();
+        get(deleted);
+        assertEquals(null, fake.stored("t", "s"));
+    }
+
+    @Test
+    void whoIsDeposedWithATokenOpensAgain() {
+        KeptCursor cursor = get(link.open(REQUEST.withFencingToken(5), listener)).cursor();
+        fake.depose("t", "s");
+        get(cursor.ack(entries(1, 12, 4)));
+        assertEquals(List.of("reopened"), listener.heard());
+        fake.fence("t", "s", 6);
+        assertEquals(Code.FENCED, listener.awaitEnd().code());
+    }
+
+    @Test
+    void aResetElsewhereIsTheEnd() {
+        KeptCursor cursor = open();
+        get(cursor.ack(entries(1, 12, 1)));
+        fake.faults().holdDurable = true;
+        CompletableFuture<Void> lost = cursor.ack(entries(1, 12, 2));
+        fake.resetElsewhere("t", "s", new Position(12, 0));
+        assertEquals(Code.DEPOSED, failure(lost).code());
+        assertEquals(Code.DEPOSED, listener.awaitEnd().code());
+        fake.release();
+        assertTrue(fake.stored("t", "s").acked().isEmpty());
+    }
+
+    @Test
+    void aResetIsRepeatedUntilItIsConfirmed() {
+        KeptCursor cursor = open();
+        fake.faults().holdOpens = true;
+        fake.breakStreams();
+        listener.await("down");
+        CompletableFuture<Integer> reset = cursor.reset(new Position(12, 4));
+        CompletableFuture<Void> dropped = cursor.ack(entries(1, 12, 9));
+        fake.faults().holdOpens = false;
+        fake.breakStreams();
+        int generation = get(reset);
+        get(dropped);
+        get(cursor.ack(entries(generation, 12, 6)));
+        assertEquals(List.of(6L), entries(fake.stored("t", "s"), 12));
+        assertEquals(new Position(12, 4), fake.stored("t", "s").markDelete());
+    }
+
+    @Test
+    void wrongCredentialsAreSaidAndRightOnesHelp() {
+        fake.faults().credentials = "secret";
+        byte[][] mine = {"wrong".getBytes(StandardCharsets.UTF_8)};
+        link.close();
+        link = KeeperLink.connect(settings(fake.address()).withCredentials(() -> mine[0]));
+        KeeperException why = failure(link.open(REQUEST, listener));
+        assertEquals(Code.LINK_REFUSED, why.code());
+        assertTrue(why.getMessage().contains("credentials"), why.getMessage());
+        mine[0] = "secret".getBytes(StandardCharsets.UTF_8);
+        until(() -> link.status().up());
+        open();
+    }
+
+    @Test
+    void aKeeperOfAnotherProtocolIsRefusedWithBothVersions() {
+        fake.faults().protocolVersion = 7;
+        link.close();
+        link = KeeperLink.connect(settings(fake.address()));
+        String text = failure(link.open(REQUEST, listener)).getMessage();
+        assertTrue(text.contains("[7]") && text.contains("this client 1"), text);
+    }
+
+    @Test
+    void nobodyWaitsForAListenerThatSleeps() throws Exception {
+        CountDownLatch wakes = new CountDownLatch(1);
+        KeptCursor slow = get(link.open(OpenRequest.of("t", "slow"), new CursorListener() {
+            @Override
+            public void paused(String reason) {
+                try {
+                    wakes.await(60, TimeUnit.SECONDS);
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+
+            @Override
+            public void ended(KeeperException why) {}
+        })).cursor();
+        KeptCursor other = open();
+        fake.pause("sleep");
+        CompletableFuture<Void> behind = slow.ack(entries(1, 1, 1));
+        until(() -> slow.pendingBytes() == 0); // durable, and not told yet
+        get(other.ack(entries(1, 12, 1)));
+        assertFalse(behind.isDone());
+        wakes.countDown();
+        get(behind);
+    }
+
+    @Test
+    void aClosedLinkEndsEverything() {
+        KeptCursor cursor = open();
+        fake.faults().holdDurable = true;
+        CompletableFuture<Void> acked = cursor.ack(entries(1, 12, 1));
+        link.close();
+        assertEquals(Code.LINK_CLOSED, failure(acked).code());
+        assertEquals(Code.LINK_CLOSED, listener.awaitEnd().code());
+        assertEquals(Code.LINK_CLOSED, failure(link.open(REQUEST, listener)).code());
+        assertEquals(Code.LINK_CLOSED, failure(link.delete("t", "s", 0)).code());
+    }
+
+    @Test
+    void linksLeaveNoThreadsBehind() {
+        link.close();
+        for (int at = 0; at < 20; at++) {
+            try (KeeperLink each = KeeperLink.connect(settings(fake.address()))) {
+                get(each.open(OpenRequest.of("t", "s" + at), new Recorder()));
+            }
+        }
+        until(() -> Thread.getAllStackTraces().keySet().stream().noneMatch(each -> each.getName().equals("cursorkeeper-link")));
+    }
+
+    @Test
+    void wrongValuesAreRefusedAtOnce() {
+        assertThrows(IllegalArgumentException.class, () -> LinkSettings.of("nowhere", ANSWERS));
+        assertThrows(IllegalArgumentException.class, () -> LinkSettings.of("h:70000", ANSWERS));
+        assertThrows(IllegalArgumentException.class, () -> settings("h:1").withMemoryBytesMax(0));
+        assertThrows(IllegalArgumentException.class, () -> settings("h:1").withBackOff(Duration.ofSeconds(2), Duration.ofSeconds(1)));
+        assertThrows(IllegalArgumentException.class, () -> REQUEST.withFencingToken(-1));
+        assertThrows(IllegalArgumentException.class, () -> new Acks(1).range(1, 5, 4));
+        assertThrows(IllegalArgumentException.class, () -> new Acks(1).entry(1, 1L << 32));
+        assertThrows(IllegalArgumentException.class, () -> new Acks(1).batch(1, -1, 2, missing(1)));
+        assertThrows(IllegalArgumentException.class, () -> new Acks(1).markDelete(new Position(1, -2)));
+    }
+}

@@ -1,0 +1,90 @@
+package io.cursorkeeper.client;
+
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.BooleanSupplier;
+
+/** Small helpers of the tests. */
+final class Testing {
+
+    static final ExecutorService ANSWERS = Executors.newCachedThreadPool(task -> {
+        Thread made = new Thread(task, "answers");
+        made.setDaemon(true);
+        return made;
+    });
+
+    private Testing() {}
+
+    static LinkSettings settings(String address) {
+        return LinkSettings.of(address, ANSWERS)
+                .withBackOff(Duration.ofMillis(10), Duration.ofMillis(200))
+                .withTimeouts(Duration.ofSeconds(30), Duration.ofSeconds(30));
+    }
+
+    static <T> T get(CompletableFuture<T> future) {
+        try {
+            return future.get(60, TimeUnit.SECONDS);
+        } catch (ExecutionException e) {
+            if (e.getCause() instanceof KeeperException why) {
+                throw why;
+            }
+            throw new AssertionError(e.getCause());
+        } catch (InterruptedException | TimeoutException e) {
+            throw new AssertionError("no answer", e);
+        }
+    }
+
+    static KeeperException failure(CompletableFuture<?> future) {
+        return assertThrows(KeeperException.class, () -> get(future));
+    }
+
+    static void until(BooleanSupplier condition) {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        while (!condition.getAsBoolean()) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError("not within 60 s");
+            }
+            try {
+                Thread.sleep(2);
+            } catch (InterruptedException e) {
+                throw new AssertionError(e);
+            }
+        }
+    }
+
+    static List<Long> entries(CursorState state, long ledger) {
+        List<Long> found = new ArrayList<>();
+        AckedEntries acked = state.acked().get(ledger);
+        if (acked != null) {
+            acked.forEachRange((first, last) -> {
+                for (long entry = first; entry <= last; entry++) {
+                    found.add(entry);
+                }
+            });
+        }
+        return found;
+    }
+
+    static Acks entries(int generation, long ledger, long... entries) {
+        Acks acks = new Acks(generation);
+        Arrays.stream(entries).forEach(each -> acks.entry(ledger, each));
+        return acks;
+    }
+
+    /** An ack set whose bits are these. */
+    static long[] missing(int... indexes) {
+        java.util.BitSet bits = new java.util.BitSet();
+        Arrays.stream(indexes).forEach(bits::set);
+        return bits.toLongArray();
+    }
+}
