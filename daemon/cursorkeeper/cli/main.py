@@ -33,6 +33,7 @@ LAZY: dict[str, tuple[str, str]] = {
     "import-pulsar": ("cursorkeeper.cli.import_pulsar:import_pulsar", "Make cursors from Pulsar's own, live or stopped."),
     "export-pulsar": ("cursorkeeper.cli.export_pulsar:export_pulsar", "Write cursors back as Pulsar's own."),
     "gc": ("cursorkeeper.cli.gc:gc", "Delete cursor ledgers that no footer can name any more."),
+    "orphans": ("cursorkeeper.cli.orphans:orphans", "List cursors that Pulsar has no more, and delete them."),
     "restore-footer": ("cursorkeeper.cli.restore_footer:restore_footer", "Put the bytes of a cursor's footer back, after showing them."),
     "pipeline": ("cursorkeeper_pipeline.cli:app", "Every cursor of the fleet as tables, and jobs on them, in PySpark."),
 }

@@ -91,10 +91,6 @@ class _Removal:
         footer = await self._footer()
         if isinstance(footer, Removed):
             return footer
-        deployment = await self._r.footers.known_deployment()
-        if deployment is None:
-            return Removed(Ending.TAKEN, "its root has no deployment id")
-        self._r.ledgers.act_for(deployment)
         writer = self._r.new_writer()
         tombstone = tombstone_of(footer, writer)
         sent = False
@@ -115,11 +111,14 @@ class _Removal:
         """As the search saw it."""
         while True:
             try:
+                deployment = await self._r.footers.known_deployment()
                 await self._r.footers.sync()
                 [stored] = await self._r.footers.read_stored([self._name])
             except zk.ZooKeeperError as e:
                 await self._again(e)
                 continue
+            if deployment is not None:
+                self._r.ledgers.act_for(deployment)
             footer = stored.footer
             if footer is None or stored.stat is None:
                 return Removed(Ending.TAKEN, "its footer is gone")

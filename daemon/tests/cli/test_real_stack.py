@@ -234,7 +234,16 @@ def test_health_of_the_daemon_and_of_the_gateway(stack: Standalone, daemon: Daem
 
 def test_nothing_is_well_at_a_root_that_is_not_there(stack: Standalone, daemon: Daemon) -> None:
     """Behind a chroot that nobody made, and below a root that nobody made: each command names it, and the root that is there."""
-    for command in (["ls"], ["verify", "--all"], ["verify", CURSOR], ["inspect", CURSOR], ["export", CURSOR], ["gc"], ["gc", "--dry-run"]):
+    for command in (
+        ["ls"],
+        ["verify", "--all"],
+        ["verify", CURSOR],
+        ["inspect", CURSOR],
+        ["export", CURSOR],
+        ["gc"],
+        ["gc", "--dry-run"],
+        ["orphans"],
+    ):
         for wrong in (["--zookeeper", f"{stack.zookeeper}/our"], ["--root", "/cursorkeeper"]):
             said = tool(stack, command[0], *wrong, *command[1:], code=2, gateway=command[0] != "ls")
             assert wrong[1] in said.stderr and said.stdout == ""
