@@ -15,7 +15,7 @@ from daemon.tests.simulator.simulator import run
 def main(arguments: list[str]) -> int:
     """Exit code 1 if a promise was broken."""
     verbose = "-v" in arguments
-    formats = next((a for a in arguments if a in ("native", "pulsar", "mixed", "moves", "duels", "chains")), "native")
+    formats = next((a for a in arguments if a in ("native", "pulsar", "mixed", "moves", "duels", "chains", "brokers")), "native")
     text = next(a for a in arguments if a not in ("-v", formats))
     first, _, last = text.partition("-")
     failed = []

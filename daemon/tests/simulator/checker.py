@@ -27,7 +27,8 @@ from cursorkeeper.format import footer as footer_codec
 from cursorkeeper.format import record
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
 
-Atom = tuple[int, int, int]
+from daemon.tests.simulator.brokers import Asking, Atom, Brokers
+
 IDLE_TICKS_SPARE = 20
 PAUSE_SPARE_S = 0.1
 """What the timer's turn may add, where virtual time passes only while everybody waits."""
@@ -129,10 +130,18 @@ class Model:
     """Life -> (epoch, number)."""
     lives_created: set[int] = field(default_factory=set)
     """Of which somebody was told that the cursor was created for him."""
+    brokers: Brokers = field(default_factory=Brokers)
+    numbers: int = 0
+    """Of property maps that were made."""
 
     def history(self) -> History:
         """As of now."""
         return History(self.generation_min[1], {number: len(g.durable) for number, g in self.generations.items()})
+
+    def number(self) -> int:
+        """Of a property map; grows."""
+        self.numbers += 1
+        return self.numbers
 
     def note_generation(self, epoch: int, generation: int) -> None:
         """It is committed."""
@@ -231,6 +240,7 @@ class FooterMonitor:
         check = self._check
         check.log(
             f"footer {name.subscription} v{version} {footer.state} e{footer.epoch} w{footer.write} g{footer.generation} "
+            f"{f't{footer.fencing_token} ' if footer.fencing_token else ''}"
             f"md{footer.mark_delete} {type(footer.base).__name__}"
             f"{getattr(footer.base, 'ledger', '')} chain{[(c.ledger, c.last_entry) for c in footer.chain]} "
             f"prev{[c.ledger for c in footer.previous.chain] if footer.previous else None} by {footer.writer}"
@@ -243,11 +253,16 @@ class FooterMonitor:
             check.that(version == v + 1, f"version went from {v} to {version}")
             check.that(footer.epoch >= old.epoch, f"epoch went from {old.epoch} to {footer.epoch}")
             if footer.epoch > old.epoch:
+                check.that(
+                    footer.writer != old.writer, f"{name}: epoch {footer.epoch} is no claim; ledgers not named yet are of {old.epoch}"
+                )
                 self.claimed[name] = _bases(old)
                 check.claimed(name, footer.writer)
             if old.cursor_properties and not footer.cursor_properties and footer.generation == old.generation:
                 foreign = [b for b in _bases(footer) if b in self.claimed[name] or isinstance(b, PulsarBase)]
                 check.that(not foreign, f"{name}: only the footer held the properties, and {foreign} are not of its owner")
+            if name in check.brokers:
+                check.brokers[name].committed(old, footer, check.that)
             check.that(footer.generation >= old.generation, f"generation went from {old.generation} to {footer.generation}")
             if footer.epoch == old.epoch:
                 check.that(footer.writer == old.writer, f"two writers in epoch {footer.epoch}: {old.writer}, {footer.writer}")
@@ -325,6 +340,9 @@ class Checker:
         """Writer of a claim -> what its machine was given, and what it did."""
         self.proofs: dict[str, Proofs] = {}
         """Writer of a claim -> what its machine asked."""
+        self.asking: dict[str, Asking] = {}
+        """Writer of a claim -> who wants something of its machine."""
+        self.brokers: dict[CursorName, Brokers] = {}
         self.last_shown: dict[str, str] = {}
         """Writer of a claim -> the source that got the state from its machine last."""
         self.confirmed_by: dict[tuple[CursorName, int], str] = {}
@@ -470,6 +488,7 @@ class Checker:
         proofs = self.proofs.setdefault(machine.writer_id, Proofs())
         there = self.monitor.current[machine.name][0] if machine.name in self.monitor.current else -1
         good = proofs.stepped(count["steps"], there, machine, event, effects)
+        self.asking.setdefault(machine.writer_id, Asking()).stepped(machine, event, effects, self.that)
         self.that(good, f"{machine.name}: a check found a version that had been replaced before it was sent")
         for effect in effects:
             match effect:

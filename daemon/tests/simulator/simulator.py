@@ -88,6 +88,8 @@ class Plan:
     stale_reads: bool
     impatience: float = 0.0
     """Of a source that has nothing to do but wait: that it breaks off an open that is not answered, in place of an action."""
+    brokers: int = 0
+    """So many, each with a fencing token, replace one another; those before go on. 0: sources have no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,24 @@ def make_chains(plan: Plan, _rng: random.Random) -> Plan:
     return replace(plan, cursors=1, limits=limits, actions={**plan.actions, "reset": 0.0, "delete": 0.0})
 
 
-PLANS = {MOVES: make_moves, DUELS: make_duels, CHAINS: make_chains}
+BROKERS = "brokers"
+"""As `MOVES`, over one daemon or two, but brokers with fencing tokens replace one another, stand still at any moment, and go on."""
+
+
+def make_brokers(plan: Plan, rng: random.Random) -> Plan:
+    """Each broker believes that the topic is its own."""
+    plan = make_moves(plan, rng)
+    actions = {**plan.actions, "delete": rng.choice((0, 1)), "close": rng.choice((0, 2))}
+    return replace(
+        plan,
+        nodes=rng.choice((1, 2)),
+        brokers=rng.choice((2, 3)),
+        actions=actions,
+        troubles={**plan.troubles, "slow_recoveries": 1, "delete_unopened": 3, "crash": 0.5, "collect": 1},
+    )
+
+
+PLANS = {MOVES: make_moves, DUELS: make_duels, CHAINS: make_chains, BROKERS: make_brokers}
 
 
 class NodeGateway:
@@ -418,6 +437,7 @@ class Simulation:
         for machine in self.machines:
             for name in COUNTED:
                 self.stats[name] += getattr(machine.counters, name)
+        self.stats["raises"] += sum(brokers.raises for brokers in self.check.brokers.values())
         self.stats["opens"] += sum(h.epoch > 0 for h in self.opened)
         self.stats["machines"] += len(self.machines)
         return Outcome(self.seed, self.check.violations, self.check.trace, self.stats, self.loop.turns)
@@ -439,6 +459,8 @@ class Simulation:
         busy = [self.loop.create_task(self._source(s)) for s in self.sources]
         judge = self.loop.create_task(self._judge_pauses())
         busy.append(self.loop.create_task(trouble.make(self, random.Random(f"{self.seed}/trouble"))))
+        if self.plan.brokers:
+            busy.append(self.loop.create_task(self._replace_brokers(random.Random(f"{self.seed}/brokers"))))
         await asyncio.gather(*busy)
         self.over = True
         judge.cancel()
@@ -473,12 +495,17 @@ class Simulation:
         self.check.monitor = FooterMonitor(self.server, self.names, self.check)
         self.check.monitor.on_switch = lambda name, footer: trouble.after_switch(self, name, footer)
         self.sources: list[Source] = []
+        self.replaced: list[Source] = []
+        """Brokers that have a successor, and do not know it."""
         for i, name in enumerate(self.names):
             rng = random.Random(f"{seed}/source{i}")
             first = DataLedger(rng.randint(0, 3))
-            source = Source(self, Model(name, Topic({first.ledger: first})), rng)
+            model = Model(name, Topic({first.ledger: first}))
+            source = Source(self, model, rng, rng.choice((0, 1)) if plan.brokers else 0)
             source._do_grow(None)  # type: ignore[arg-type]
             self.sources.append(source)
+            if plan.brokers:
+                self.check.brokers[name] = model.brokers
         self._arm()
 
     def _arm(self) -> None:
@@ -507,6 +534,21 @@ class Simulation:
         while self.loop.time() < self.plan.duration_s:
             await asyncio.sleep(source.rng.expovariate(1 / self.plan.pause_s))
             source.act()
+
+    async def _replace_brokers(self, rng: random.Random) -> None:
+        """The broker that is replaced stands still for a while, before or after it is, or not at all; then it goes on."""
+        tasks = []
+        for _ in range(1, self.plan.brokers):
+            await asyncio.sleep(rng.uniform(0.1, self.plan.duration_s / self.plan.brokers))
+            old = self.sources[0]
+            old.stands_until_s = self.loop.time() + rng.choice((0.0, 0.1, 0.5, 1.5))
+            await asyncio.sleep(rng.choice((0.0, 0.05)))
+            new = Source(self, old.model, random.Random(f"{self.seed}/broker{old.token}"), old.token + rng.choice((1, 5)))
+            self.replaced.append(old)
+            self.sources[0] = new
+            self.check.log(f"a broker with token {new.token}")
+            tasks.append(self.loop.create_task(self._source(new)))
+        await asyncio.gather(*tasks)
 
     async def start_node(self) -> Node:
         """One more daemon."""

@@ -28,7 +28,8 @@ from daemon.tests.simulator.checker import Atom, DataLedger, Model
 if TYPE_CHECKING:
     from daemon.tests.simulator.simulator import Node, Simulation
 
-MAY_REFUSE = {"OPEN_ELSEWHERE", "ALREADY_OPEN", "NOT_FOUND", "SHUTTING_DOWN", "UNAVAILABLE"}
+HELD = {"OPEN_ELSEWHERE", "ALREADY_OPEN"}
+MAY_REFUSE = {*HELD, "NOT_FOUND", "SHUTTING_DOWN", "UNAVAILABLE"}
 
 
 @dataclass(slots=True)
@@ -47,8 +48,10 @@ class Message:
 class Handle:
     """A listener that holds what it is told against the model."""
 
-    def __init__(self, sim: Simulation, model: Model, node: Node, number: int) -> None:
-        self.sim, self.model, self.node = sim, model, node
+    def __init__(self, sim: Simulation, model: Model, node: Node, number: int, token: int = 0) -> None:
+        self.sim, self.model, self.node, self.token = sim, model, node, token
+        self.opened_before = model.brokers.asks(token)
+        """The highest token that had got Opened when this one asked."""
         self.attach = node.keeper.attach_id()
         self.title = f"{model.name.subscription}/h{number}@{node.title}"
         self.live = False
@@ -83,10 +86,21 @@ class Handle:
             check.created(self.model, machine, found)
         check.last_shown[self.writer] = self.source
         generation = self.model.generations[self.generation]
+        self._shown()
+        floor = set(self.model.topic.upto(generation.floor))
+        self.model.brokers.shown(self.token, self.generation, found, floor, check.that, self.title)
         for atom in found:
             generation.durable[atom] = min(self.epoch, generation.durable.get(atom, self.epoch))
         self.live = True
         self.changed.set()
+
+    def _shown(self) -> None:
+        """It may use the cursor now, and its token is kept where no crash takes it away."""
+        check, name = self.sim.check, self.model.name
+        good = self.token >= self.opened_before
+        check.that(good, f"{self.title}: opened with token {self.token}, and {self.opened_before} was Opened before it asked")
+        kept = check.monitor.current[name][1].fencing_token
+        check.that(kept >= self.token, f"{self.title}: opened with token {self.token}, and the footer says {kept}")
 
     def on_continued(self, machine: CursorMachine) -> None:
         if self.gone:
@@ -95,6 +109,9 @@ class Handle:
         self.sim.check.log(f"{self.title} goes on in e{machine.epoch} g{machine.generation}")
         self.sim.check.that(self.resumes is not None, f"{self.title}: goes on, and did not ask for it")
         self.sim.check.continued(machine, self.source)
+        committed = machine.commit.committed
+        good = committed is not None and committed.fencing_token == self.token
+        self.sim.check.that(good, f"{self.title}: goes on with token {self.token}, and that is not the footer's")
         assert self.resumes is not None
         old = self.resumes
         self.sim.check.that((machine.epoch, machine.generation) == (old.epoch, old.generation), f"{self.title}: goes on elsewhere")
@@ -151,16 +168,24 @@ class Handle:
 
     def on_refused(self, code: str, message: str, remedy: str) -> None:
         if not self.gone:
-            self.sim.check.that(str(code) in MAY_REFUSE, f"{self.title}: refused {code}: {message}")
+            may = MAY_REFUSE - HELD if self.token else MAY_REFUSE
+            may = may | {"FENCED"} if self.token < self.model.brokers.given else may
+            self.sim.check.that(str(code) in may, f"{self.title}: refused {code}: {message}")
+            self.sim.stats["fenced"] += str(code) == "FENCED"
         self._end(f"refused {code}")
 
     def on_deposed(self, epoch: int) -> None:
         self._end("deposed")
 
     def on_closed(self) -> None:
+        if not self.gone and self.token:
+            self.sim.check.that(self.leaving, f"{self.title}: closed by somebody else")
         self._end("closed")
 
     def on_deleted(self) -> None:
+        if not self.gone and self.token:
+            good = self.model.brokers.deletes >= self.token
+            self.sim.check.that(good, f"{self.title}: deleted by somebody with a token below {self.token}")
         if not self.gone and self.live:
             self.model.note_generation(self.epoch, self.generation + 1)
         self._end("deleted")
@@ -223,6 +248,7 @@ class Handle:
         generation = self.model.generations[self.generation]
         message = Message(0, self.generation, list(atoms), properties, dropped=self.resets_pending > 0)
         generation.sent.update(message.atoms)
+        self.model.brokers.sends(self.token, self.generation, message.atoms)
         if properties:
             generation.properties_sent[properties] = self.epoch
         seq = self._next(message)
@@ -241,6 +267,7 @@ class Handle:
     def send_reset(self, target: Position) -> None:
         """Seek."""
         self.model.floors.add(target)
+        self.model.brokers.resets_to(self.token, target)
         self.resets_pending += 1
         seq = self._next(Message(0, self.generation, resets_to=self.generation + self.resets_pending))
         self._dispatch(ev.Reset(self.attach, seq, self.generation, target))
@@ -251,6 +278,7 @@ class Handle:
 
     def delete(self) -> None:
         self.leaving = self.deleting = True
+        self.model.brokers.wants_deleted(self.token)
         self.node.keeper.end(self.model.name, ev.Delete(self.attach))
 
     def detach(self) -> None:
@@ -260,14 +288,15 @@ class Handle:
 
 
 class Source:
-    """Acts for one cursor. `rng` is its own."""
+    """Acts for one cursor. `rng` is its own, `token` its fencing token."""
 
-    def __init__(self, sim: Simulation, model: Model, rng: random.Random) -> None:
-        self.sim, self.model, self.rng = sim, model, rng
+    def __init__(self, sim: Simulation, model: Model, rng: random.Random, token: int = 0) -> None:
+        self.sim, self.model, self.rng, self.token = sim, model, rng, token
+        self.stands_until_s = 0.0
+        """It does nothing before."""
         self.handles: list[Handle] = []
         self.broken: Handle | None = None
         """Whose stream broke last."""
-        self._numbers = 0
 
     @property
     def usable(self) -> list[Handle]:
@@ -275,16 +304,15 @@ class Source:
         return [h for h in self.handles if h.may_send]
 
     def number(self) -> int:
-        """Of a property map; grows."""
-        self._numbers += 1
-        return self._numbers
+        """Of a property map."""
+        return self.model.number()
 
     # ---- opening
 
     def open(self, node: Node, *, takeover: bool, create: bool = True, resumes: Handle | None = None) -> Handle | None:
         """A new handle that waits for the state, or goes on where `resumes` broke off."""
         rng, model, topic = self.rng, self.model, self.model.topic
-        handle = Handle(self.sim, model, node, len(self.sim.opened))
+        handle = Handle(self.sim, model, node, len(self.sim.opened), self.token)
         resume = None
         if resumes is not None:
             handle.resumes, handle.source = resumes, resumes.source
@@ -299,8 +327,11 @@ class Source:
             number = self.number()
             properties = {"n": str(number)}
             model.cursor_properties_sent[number] = (-1, 0)
-        self.sim.check.log(f"{handle.title} open takeover={takeover} start={start} resume={resume}")
-        request = ev.Open(create, takeover, start, layout, properties, resume=resume, source=handle.source)
+        token = f" token={self.token}" if self.token else ""
+        self.sim.check.log(f"{handle.title} open takeover={takeover} start={start} resume={resume}{token}")
+        request = ev.Open(
+            create, takeover, start, layout, properties, resume=resume, source=handle.source, fencing_token=self.token
+        )  # fmt: skip
         try:
             node.keeper.open(model.name, request, handle.attach, handle)
         except RefusedError as e:
@@ -310,11 +341,12 @@ class Source:
         return handle
 
     def delete_unopened(self, node: Node) -> None:
-        """By a tool that has no handle."""
-        tool = Handle(self.sim, self.model, node, len(self.sim.opened))
+        """By somebody who has no handle."""
+        tool = Handle(self.sim, self.model, node, len(self.sim.opened), self.token)
         self.sim.opened.append(tool)
+        self.model.brokers.wants_deleted(self.token)
         try:
-            node.keeper.delete_unopened(self.model.name, tool)
+            node.keeper.delete_unopened(self.model.name, tool, fencing_token=self.token)
         except RefusedError as e:
             tool.on_refused(e.code, e.message, e.remedy)
 
@@ -327,6 +359,8 @@ class Source:
     def act(self) -> None:
         """Whatever comes to mind."""
         rng = self.rng
+        if self.sim.loop.time() < self.stands_until_s:
+            return
         self.handles = [h for h in self.handles if not h.ended]
         usable = self.usable
         if not self.handles or rng.random() < self.sim.plan.open_again:

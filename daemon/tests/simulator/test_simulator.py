@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.tests.simulator.simulator import CHAINS, DUELS, MOVES, run
+from daemon.tests.simulator.simulator import BROKERS, CHAINS, DUELS, MOVES, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
@@ -67,6 +67,12 @@ def test_some_seeds_of_duels() -> None:
     assert run_all(range(1, FAST + 1), DUELS)["trouble slow_recoveries"]
 
 
+def test_some_seeds_of_brokers() -> None:
+    """Brokers with fencing tokens replace one another, and go on as if nothing had happened: who was replaced changes nothing."""
+    total = run_all(range(1, FAST + 1), BROKERS)
+    assert total["fenced"] and total["raises"]
+
+
 def test_some_seeds_of_chains() -> None:
     """Ledgers are rolled faster than snapshots may be taken: a chain at its limit does not grow, and everything becomes durable."""
     assert run_all(range(1, FAST + 1), CHAINS)["snapshots"]
@@ -76,6 +82,11 @@ def test_some_seeds_of_chains() -> None:
 def test_many_seeds_of_moves() -> None:
     run_all(range(FAST + 1, OF_OTHER_FORMATS + 1), MOVES)
     run_all(range(FAST + 1, OF_OTHER_FORMATS + 1), DUELS)
+
+
+@pytest.mark.slow
+def test_many_seeds_of_brokers() -> None:
+    run_all(range(FAST + 1, ALL + 1), BROKERS)
 
 
 @pytest.mark.slow

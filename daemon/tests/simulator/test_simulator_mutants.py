@@ -16,6 +16,7 @@ import pytest
 from cursorkeeper.core import (
     answers,
     evidence,
+    fencing,
     finishing,
     flushing,
     footer_answers,
@@ -29,17 +30,20 @@ from cursorkeeper.core import (
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.commit import Committed, FooterCommit, Lost, Purpose
-from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.footer import EmptyBase, is_pulsar
+from cursorkeeper.core.errors import DamageError, Refusal, RefusedError
+from cursorkeeper.core.footer import EmptyBase, FooterState, is_pulsar
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.progress import Progress
 from cursorkeeper.core.state import AckState
+from cursorkeeper.core.table import State
 from cursorkeeper.core.values import Partial
 from cursorkeeper.runtime import gc as collection
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.keeper import Keeper, WaitingHandles
+from cursorkeeper.runtime.runner import CursorRunner
 from cursorkeeper_clients.bookkeeper.port import LedgerEnd, LedgerState
 
 from daemon.tests.simulator import simulator
@@ -379,6 +383,169 @@ def rule_28_another_generation_is_resumed(patch: pytest.MonkeyPatch) -> None:
 
     before = answers.may_resume
     patch.setattr(answers, "may_resume", may)
+
+
+# ---- fencing tokens
+
+
+@mutant_of(simulator.BROKERS)
+def rule_29_an_ordinary_write_drops_the_token(patch: pytest.MonkeyPatch) -> None:
+    def footer(self: CursorMachine, **changes: Any) -> Any:
+        return before(self, **{"fencing_token": 0, **changes})
+
+    before = CursorMachine.footer
+    patch.setattr(CursorMachine, "footer", footer)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_29_a_tombstone_has_no_token(patch: pytest.MonkeyPatch) -> None:
+    def footer(self: CursorMachine, **changes: Any) -> Any:
+        return before(self, **(changes | {"fencing_token": 0} if changes.get("state") is FooterState.DELETED else changes))
+
+    before = CursorMachine.footer
+    patch.setattr(CursorMachine, "footer", footer)
+
+
+def _lets_in(patch: pytest.MonkeyPatch, who: Callable[[CursorMachine], bool]) -> None:
+    """These machines take every open for one that is not lower."""
+
+    def asked(m: CursorMachine) -> int:
+        return max(before(m), fencing.committed(m) if who(m) else 0)
+
+    def check(self: Keeper, name: Any, runner: Any, given: int) -> None:
+        if runner is None or not who(runner.machine):
+            compare(self, name, runner, given)
+
+    before, compare = fencing.asked, Keeper._check_token
+    patch.setattr(fencing, "asked", asked)
+    patch.setattr(Keeper, "_check_token", check)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_29_one_daemon_does_not_compare(patch: pytest.MonkeyPatch) -> None:
+    _lets_in(patch, lambda m: m.writer_id.startswith("n2/"))
+
+
+@mutant_of(simulator.BROKERS)
+def rule_30_who_waits_is_not_compared_with(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WaitingHandles, "fencing_token", lambda _self, _name: 0)
+    patch.setattr(fencing, "known", lambda m: fencing.committed(m))
+
+
+@mutant_of(simulator.BROKERS)
+def rule_30_a_higher_token_needs_takeover(patch: pytest.MonkeyPatch) -> None:
+    def opens(self: Keeper, name: Any, request: ev.Open, attach: int, listener: Any) -> None:
+        runner = self.cursors.get(name)
+        if runner is not None and not runner.is_ended and runner.handle is not None and not request.takeover:
+            raise RefusedError(Refusal.ALREADY_OPEN, name.display, "", "")
+        before(self, name, request, attach, listener)
+
+    before = Keeper.open
+    patch.setattr(Keeper, "open", opens)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_31_the_claim_leaves_the_token_to_a_later_write(patch: pytest.MonkeyPatch) -> None:
+    def propose(self: CursorMachine, footer: Any, purpose: Purpose) -> None:
+        before(self, replace(footer, fencing_token=fencing.committed(self)) if purpose is Purpose.CLAIM else footer, purpose)
+
+    def answerable(m: CursorMachine) -> int | None:
+        return m.attach_waiting if m.attach_waiting is not None and m.answers.is_proved(m.attach_waiting) else None
+
+    before = CursorMachine.propose
+    patch.setattr(CursorMachine, "propose", propose)
+    patch.setattr(fencing, "answerable", answerable)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_31_a_lost_claim_is_not_compared_again(patch: pytest.MonkeyPatch) -> None:
+    lost: set[str] = set()
+
+    def lose(m: CursorMachine, decision: Lost) -> None:
+        lost.add(m.writer_id)
+        before(m, decision)
+
+    def asked(m: CursorMachine) -> int:
+        again = m.writer_id in lost and m.state is State.CLAIMING and not m.opening.claim_sent
+        return max(ask(m), fencing.committed(m) if again else 0)
+
+    before, ask = footer_answers._lost, fencing.asked
+    patch.setattr(footer_answers, "_lost", lose)
+    patch.setattr(fencing, "asked", asked)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_32_the_token_is_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fencing, "wanted", lambda _m: None)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_32_the_raise_is_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
+    def drive(m: CursorMachine) -> bool:
+        token, footer = fencing.wanted(m), m.commit.committed
+        if token is None or footer is None or m.state not in machine.LIVE:
+            return False
+        m.write += 1
+        m.epoch += 1
+        m.propose(replace(footer, epoch=m.epoch, write=m.write, fencing_token=token), Purpose.TOKEN)
+        return True
+
+    patch.setattr(fencing, "drive", drive)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_32_the_handle_before_goes_on(patch: pytest.MonkeyPatch) -> None:
+    def on_attach(m: CursorMachine, event: ev.Attach, now: float) -> None:
+        live, seq = m.attach, m.last_seq
+        before(m, event, now)
+        if m.attach is None and m.attach_waiting == event.attach:
+            m.attach, m.last_seq = live, seq
+
+    def displace(self: CursorRunner) -> None:
+        if self.machine.attach is None:
+            leave(self)
+
+    before, leave = intake.on_attach, CursorRunner._displace
+    patch.setitem(machine.HANDLERS, ev.Attach, on_attach)
+    patch.setattr(CursorRunner, "_displace", displace)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_33_an_equal_token_is_refused(patch: pytest.MonkeyPatch) -> None:
+    def check(self: Keeper, name: Any, runner: Any, given: int) -> None:
+        before(self, name, runner, given - (given > 0))
+
+    before = Keeper._check_token
+    patch.setattr(Keeper, "_check_token", check)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_34_a_delete_by_name_is_not_compared(patch: pytest.MonkeyPatch) -> None:
+    _lets_in(patch, lambda m: m.opening.request.for_delete)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_34_a_tombstone_has_the_token_of_the_handle_before(patch: pytest.MonkeyPatch) -> None:
+    def on_delete(m: CursorMachine, event: ev.Delete, now: float) -> None:
+        before(m, event, now)
+        m.delete_token = 0
+
+    before = finishing.on_delete
+    patch.setitem(machine.HANDLERS, ev.Delete, on_delete)
+
+
+@mutant_of(simulator.BROKERS)
+def rule_36_token_0_is_let_in(patch: pytest.MonkeyPatch) -> None:
+    def asked(m: CursorMachine) -> int:
+        return before(m) or fencing.committed(m)
+
+    def check(self: Keeper, name: Any, runner: Any, given: int) -> None:
+        if given:
+            compare(self, name, runner, given)
+
+    before, compare = fencing.asked, Keeper._check_token
+    patch.setattr(fencing, "asked", asked)
+    patch.setattr(Keeper, "_check_token", check)
 
 
 # ---- promises: what a source is told in time, and what an event may cost

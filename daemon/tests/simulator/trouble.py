@@ -170,7 +170,7 @@ def _delete_unopened(sim: Simulation, rng: random.Random) -> None:
     node = _pick(sim, rng)
     if node is None or not sim.plan.actions["delete"]:
         return
-    source = rng.choice(sim.sources)
+    source = rng.choice([*sim.sources, *sim.replaced])
     source.delete_unopened(node)
 
 
