@@ -216,6 +216,13 @@ def on_checked(m: CursorMachine) -> None:
             m.emit(fx.Ended())
 
 
+def joined(m: CursorMachine) -> None:
+    """Somebody else wants the cursor, too: what those before him allowed is no reason to send him away."""
+    o = m.opening
+    if o.checking and o.verdict is not None and o.verdict.code in (Refusal.OPEN_ELSEWHERE, Refusal.NOT_FOUND):
+        read_footer(m, sync=False)
+
+
 def on_check_failed(m: CursorMachine, now: float, reason: str = "") -> None:
     """It was not the newest; or nobody said so (then there is a reason): read again, after a pause."""
     o = m.opening

@@ -206,11 +206,9 @@ class CursorRunner:
     def delete(self, number: int, listener: Listener, fencing_token: int) -> None:
         """For somebody who has no handle; whoever has one is told that the cursor was taken over."""
         self._displace()
-        old, self.handle = self.handle, None
+        self.handle = None
         self.listeners[number] = listener
         self.dispatch(ev.Delete(fencing_token=fencing_token))
-        if old is not None:
-            self.dispatch(ev.Detach(old))
 
     def detach(self, attach: int) -> None:
         """The handle is gone; the cursor stays until `detached_cursor_max_ms`."""

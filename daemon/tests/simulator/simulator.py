@@ -102,7 +102,8 @@ class Forms:
 
 
 def make_forms(formats: str, rng: random.Random) -> Forms:
-    """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change of owner), moves, duels, or chains."""
+    """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change of owner), or
+    one of the plans: moves, duels, chains, brokers."""
     limited = rng.random() < 0.25
     writer = WholeStateSettings(
         form=rng.choice(list(Form)),
@@ -115,6 +116,8 @@ def make_forms(formats: str, rng: random.Random) -> Forms:
         inline_threshold_bytes=rng.choice((0, 40)),
     )
     chance = {"pulsar": 1.0, "mixed": rng.choice((0.3, 0.5, 0.7))}.get(formats, 0.0)
+    if formats == BROKERS:
+        chance = rng.choice((0.0, 0.0, 0.5))
     return Forms(chance, writer, rng.choice((1, 10, 100, 400)))
 
 
