@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cursorkeeper_clients.stack import Standalone
 
-from bench import ack_message, delta_bytes, latency, loads, many_cursors, memory, pulsar_codec, throughput
+from bench import ack_message, delta_bytes, latency, loads, many_cursors, memory, pulsar_codec, receipt_latency, throughput
 from bench.rows import show
 
 ALL = [
@@ -20,6 +20,7 @@ ALL = [
     "memory",
     "pulsar_codec",
     "latency",
+    "receipt_latency",
     "throughput",
     "loads",
     "many_cursors",
@@ -43,10 +44,12 @@ def main() -> None:
         show(memory.run(), as_json)
     if "pulsar_codec" in wanted:
         show(pulsar_codec.run(), as_json)
-    if {"latency", "throughput", "loads"} & set(wanted):
+    if {"latency", "receipt_latency", "throughput", "loads"} & set(wanted):
         with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=512) as stack:
             if "latency" in wanted:
                 show(asyncio.run(latency.run(stack)), as_json)
+            if "receipt_latency" in wanted:
+                show(asyncio.run(receipt_latency.run(stack)), as_json)
             if "throughput" in wanted:
                 show(asyncio.run(throughput.run(stack)), as_json)
             if "loads" in wanted:

@@ -1,6 +1,8 @@
 """The pause between two messages of a stream, for whoever sends many small ones: the daemon to the gateway and to sources, a source to
 the daemon. A gRPC message costs either side about 100 us, whatever it holds, so what comes shortly after a message goes together.
 
+Who knows that nothing will follow does not wait.
+
 Invariants: the first message after a pause leaves at once; none waits longer than the gap; more than fits one message does not wait.
 """
 
@@ -22,6 +24,10 @@ class Gap:
         left_s = self._until_s - asyncio.get_running_loop().time()
         if left_s > 0:
             await asyncio.sleep(left_s)
+
+    def over(self) -> None:
+        """Nothing follows shortly: the next message leaves at once."""
+        self._until_s = 0.0
 
     def sent(self) -> None:
         """A message left that held everything there was."""

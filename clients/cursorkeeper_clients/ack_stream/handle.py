@@ -221,6 +221,9 @@ class CursorHandle:
     def end(self, error: AckStreamError) -> None:
         """The handle is gone; everybody who waits gets the error. The first reason counts."""
         self.ended = self.ended or error
+        if self._unconfirmed:
+            self._unconfirmed.clear()
+            self._outbox.answered()
         waiters = [waiter for _, _, waiter in self._durable_waiters]
         self._durable_waiters.clear()
         for future in (self._opened, self._left, self._reset, *waiters):
@@ -244,6 +247,8 @@ class CursorHandle:
         self._check()
         self.sent_bytes += len(batch)
         self.last_seq += 1
+        if not self._unconfirmed:
+            self._outbox.expect()
         self._unconfirmed_parts += parts
         self._unconfirmed.append((self.last_seq, parts))
         self._outbox.put(source_message_of(batch))
@@ -255,8 +260,11 @@ class CursorHandle:
 
     def _confirmed(self, seq: int) -> None:
         self.durable_seq = max(self.durable_seq, min(seq, self.last_seq))
+        waited = bool(self._unconfirmed)
         while self._unconfirmed and self._unconfirmed[0][0] <= self.durable_seq:
             self._unconfirmed_parts -= self._unconfirmed.popleft()[1]
+        if waited and not self._unconfirmed:
+            self._outbox.answered()
         while self._durable_waiters and self._durable_waiters[0][0] <= self.durable_seq:
             waiter = heapq.heappop(self._durable_waiters)[2]
             if not waiter.done():

@@ -21,7 +21,18 @@ class Outbox:
         self._filled, self._room = asyncio.Event(), asyncio.Event()
         self._room.set()
         self._gap = gap or Gap()
+        self._unanswered = 0
         self.group_messages_max = 0
+
+    def expect(self) -> None:
+        """A cursor waits for the confirmation of what is put next. Where no other one does, that leaves at once."""
+        if not self._unanswered:
+            self._gap.over()
+        self._unanswered += 1
+
+    def answered(self) -> None:
+        """A cursor waits for no confirmation any more."""
+        self._unanswered -= 1
 
     def put(self, message: bytes) -> None:
         """Never waits. Batches of acks ask `wait_room` first."""

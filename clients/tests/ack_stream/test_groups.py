@@ -14,6 +14,8 @@ from cursorkeeper_clients.gap import Gap
 
 from clients.tests.ack_stream.conftest import SETTINGS
 
+HOURS_MS = 1e7
+
 
 def close(handle: int) -> bytes:
     return pb.SourceMessage(close_cursor=pb.CloseCursor(handle=handle)).SerializeToString()
@@ -69,6 +71,24 @@ async def test_what_comes_in_the_pause_after_a_message_goes_together() -> None:
     assert not taking.done()
     over.set()
     assert handles(await taking) == [1, 2, 3]
+
+
+async def test_what_nobody_else_waits_with_leaves_at_once() -> None:
+    """The first message whose confirmation is waited for needs no pause; the next one waits for company while it is not confirmed."""
+    waiting = Outbox(1 << 20, Gap(HOURS_MS))
+    waiting.group_messages_max = 100
+    for _ in range(3):
+        waiting.expect()
+        waiting.put(close(1))
+        assert await waiting.take() == close(1)
+        waiting.answered()
+    waiting.expect()
+    waiting.put(close(1))
+    await waiting.take()
+    waiting.expect()
+    waiting.put(close(2))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(waiting.take(), 0.01)
 
 
 async def test_a_source_takes_no_group_within_a_group() -> None:

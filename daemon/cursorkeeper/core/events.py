@@ -145,11 +145,13 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed, or the daemon has room for `room` more appends. `no_room_since_s`: it has none, and the oldest of those that
-    take the room was sent then. `heard_s`: when ZooKeeper last answered one of the daemon's cursors; None: just now."""
+    take the room was sent then. `heard_s`: when ZooKeeper last answered one of the daemon's cursors; None: just now. `at_once`: nothing
+    of the daemon is in flight, so that an ack need not wait for others."""
 
     room: int
     no_room_since_s: float | None = None
     heard_s: float | None = None
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def _is_urgent(m: CursorMachine) -> bool:
     return m.closing or m.attach_waiting is not None or (m.snapshot is not None and m.snapshot.wants_flush)
 
 
-def _flush_at(m: CursorMachine) -> float | None:
+def _flush_at(m: CursorMachine, *, at_once: bool = False) -> float | None:
     if not m.writer.is_usable or m.resets or m.deleting:
         return None
     if m.writer.outbox:
@@ -108,6 +108,7 @@ def _flush_at(m: CursorMachine) -> float | None:
         oldest_s=oldest,
         in_flight=m.writer.in_flight,
         urgent=urgent or bool(m.carried),
+        at_once=at_once,
     )
 
 
@@ -116,7 +117,7 @@ def drive(m: CursorMachine, now: float) -> None:
     the footer is proved to be ours."""
     if m.writer.is_usable and not m.resets and not m.deleting and m.room > 0:
         append_outbox(m)
-        due = _flush_at(m)
+        due = _flush_at(m, at_once=m.at_once)
         if due is not None and due <= now and not m.writer.outbox:
             take(m)
             append_outbox(m)
@@ -160,6 +161,12 @@ def wake_at_s(m: CursorMachine) -> float | None:
     """When `drive` has something to do, given room."""
     times = [t for t in (_flush_at(m), snapshotting.write_at_s(m)) if t is not None]
     return min(times) if times else None
+
+
+def is_due_at_once(m: CursorMachine, now: float) -> bool:
+    """`drive` appends in a Tick that says `at_once`."""
+    due = _flush_at(m, at_once=True)
+    return due is not None and due <= now
 
 
 def on_appended(m: CursorMachine, event: ev.Appended, now: float) -> None:

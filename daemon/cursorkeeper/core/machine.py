@@ -178,6 +178,8 @@ class CursorMachine:
 
         self.now = 0.0
         self.room = 0
+        self.at_once = False
+        """Nothing of the daemon is in flight, as of this tick."""
         self._tokens = 0
         self._out: list[fx.Effect] = []
 
@@ -187,8 +189,9 @@ class CursorMachine:
         """What must be done because of this event, in order. `now`: seconds of any monotonic clock."""
         self._out = []
         self.now = now
-        self.room, self.heard_s = 0, None
+        self.room, self.heard_s, self.at_once = 0, None, False
         if isinstance(event, ev.Tick):
+            self.at_once = event.at_once
             self.room, self.no_room_since_s = event.room, event.no_room_since_s
             self.heard_s = now if event.heard_s is None else event.heard_s
         if is_handled(self.state, event):
@@ -296,6 +299,10 @@ class CursorMachine:
     def append_at_s(self) -> float | None:
         """When it wants a Tick with room for an append; None: nothing is to be appended."""
         return flushing.wake_at_s(self) if self.state in OWNING else None
+
+    def is_due_at_once(self, now: float) -> bool:
+        """Whether it appends as soon as nothing of the daemon is in flight, though `append_at_s` is later."""
+        return self.state in OWNING and flushing.is_due_at_once(self, now)
 
     # ---- shared by the themes
 

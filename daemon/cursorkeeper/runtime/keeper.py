@@ -51,6 +51,9 @@ END_LOOKS = 8
 """So often in `answer_wait_max_ms` somebody who waits for the end of a cursor is looked at."""
 TURNS_MAX = 32
 """Cursors that get their turn before the loop looks at everything else."""
+AT_ONCE_MAX, AT_ONCE_PER_S = 4, 500
+"""Where nothing is in flight, so many cursors append without waiting for more acks or for a pause of the messages; and so many times a
+second, so that a daemon whose loop is busy spends little on them."""
 PAUSE_S, PAUSE_TURNS = 0.001, 5
 """Intake makes a pause when no message came for so long, and in so many turns of the loop after that."""
 INTAKE_MIN_S, INTAKE_MAX_S, INTAKE_SHARE = 0.005, 2.0, 4.0
@@ -154,6 +157,20 @@ class Intake:
         self._ends_at_s, self._quiet_turns, self._appended_s = now + share_s, 0, 0.0
 
 
+class Spare:
+    """How many cursors may append at once. All times are of the loop's clock."""
+
+    def __init__(self) -> None:
+        self._full_at_s = 0.0
+
+    def has(self, cursors: int, now: float) -> bool:
+        return max(0.0, self._full_at_s - now) <= (AT_ONCE_MAX - cursors) / AT_ONCE_PER_S
+
+    def used(self, cursors: int, now: float) -> None:
+        """So many did."""
+        self._full_at_s = max(self._full_at_s, now) + cursors / AT_ONCE_PER_S
+
+
 @dataclass(frozen=True, slots=True)
 class KeeperLimits:
     """What bounds the daemon as a whole."""
@@ -218,7 +235,7 @@ class Keeper:
             Lane(keeper_limits.ledger_requests_at_once_max),
             Pace(keeper_limits.inline_states_per_s_max),
         )
-        self._intake = Intake()
+        self._intake, self._spare = Intake(), Spare()
         self._services = Services(
             ledgers,
             self.footers,
@@ -245,6 +262,8 @@ class Keeper:
         """Their time has come, with or without room; in that order."""
         self._wanting: dict[CursorRunner, None] = {}
         """They have something to append and wait for room; in that order."""
+        self._gathering: dict[CursorRunner, None] = {}
+        """They wait for more acks, which nothing but what is in flight is a reason for; in the order in which they began."""
         self._running = False
         self._appending = 0
         """So many of those who want room have their turn before messages are taken in again."""
@@ -345,6 +364,7 @@ class Keeper:
             self._forget(runner)
         self._ready.clear()
         self._wanting.clear()
+        self._gathering.clear()
         self._waiting.clear()
 
     # ---- cursors
@@ -558,8 +578,7 @@ class Keeper:
         self.failures.append(error)
         self.telemetry.log("bug: cursor stopped", cursor=str(runner.name), error=repr(error))
         runner.machine.state = State.REFUSED
-        self._timers.set(runner, None)
-        self._lingers.set(runner, None)
+        self._rest(runner)
         self._forget(runner)
         listeners = list(runner.listeners.values())
         runner.listeners.clear()
@@ -570,12 +589,17 @@ class Keeper:
                 )
         runner.tell_ended()
 
+    def _rest(self, runner: CursorRunner) -> None:
+        """Nothing is to be done for it any more."""
+        self._timers.set(runner, None)
+        self._lingers.set(runner, None)
+        self._gathering.pop(runner, None)
+
     def _changed(self, runner: CursorRunner) -> None:
         if self.cursors.get(runner.name) is not runner:
             return
         if runner.is_ended:
-            self._timers.set(runner, None)
-            self._lingers.set(runner, None)
+            self._rest(runner)
             self._forget(runner)
             return
         machine, now = runner.machine, self._clock()
@@ -586,6 +610,11 @@ class Keeper:
         if append_at is not None and append_at <= now:
             self._make_wanting(runner)
             append_at = None
+        elif append_at is not None and machine.is_due_at_once(now):
+            self._gathering.setdefault(runner)
+            self._schedule()
+        else:
+            self._gathering.pop(runner, None)
         self._lingers.set(runner, None if append_at is None else self._clock.loop_time(append_at))
         if at is not None and at <= now:
             self._timers.set(runner, None)
@@ -594,6 +623,7 @@ class Keeper:
             self._timers.set(runner, None if at is None else self._clock.loop_time(at))
 
     def _make_wanting(self, runner: CursorRunner) -> None:
+        self._gathering.pop(runner, None)
         self._wanting.setdefault(runner)
         if self._room < ROOM_MIN:
             self._watch_room()
@@ -603,11 +633,20 @@ class Keeper:
         self._ready.setdefault(runner)
         self._schedule()
 
+    @property
+    def _is_light(self) -> bool:
+        """Nothing is in flight, and few have something to append: they need not wait."""
+        count = len(self._wanting) + len(self._gathering)
+        if not count or self._sent or self._appending:
+            return False
+        return self._spare.has(count, asyncio.get_running_loop().time())
+
     def _schedule(self) -> None:
-        if self._running or not (self._ready or (self._wanting and self._room >= ROOM_MIN)):
+        is_light = self._is_light
+        if self._running or not (self._ready or is_light or (self._wanting and self._room >= ROOM_MIN)):
             return
         loop = asyncio.get_running_loop()
-        at = loop.time() if self._ready or self._appending else self._intake.over_at_s
+        at = loop.time() if self._ready or self._appending or is_light else self._intake.over_at_s
         if at <= loop.time():
             self._running = True
             loop.call_soon(self._run_ready)
@@ -626,6 +665,8 @@ class Keeper:
         for runner in list(itertools.islice(self._ready, TURNS_MAX)):
             self._ready.pop(runner, None)
             self._turn(runner, 0)
+        if self._is_light:
+            self._append_at_once()
         if self._wanting and not self._appending and self._intake.is_over(loop.time()):
             self._appending = len(self._wanting)
         if self._appending and self._room >= ROOM_MIN:
@@ -643,7 +684,18 @@ class Keeper:
             self._intake.waits(loop.time())
         self._schedule()
 
-    def _turn(self, runner: CursorRunner, room: int) -> None:
+    def _append_at_once(self) -> None:
+        few = [*self._wanting, *self._gathering]
+        self._spare.used(len(few), asyncio.get_running_loop().time())
+        self._wanting.clear()
+        self._gathering.clear()
+        for runner in few:
+            if self._room < ROOM_MIN:
+                self._make_wanting(runner)
+            else:
+                self._turn(runner, self._room, at_once=True)
+
+    def _turn(self, runner: CursorRunner, room: int, *, at_once: bool = False) -> None:
         if runner.is_ended or self.cursors.get(runner.name) is not runner:
             return
         over = self.keeper_limits.detached_cursor_max_ms / 1000
@@ -651,7 +703,7 @@ class Keeper:
             runner.detached_at = None
             runner.dispatch(ev.Close())
             return
-        runner.dispatch(ev.Tick(room, None if self._room >= ROOM_MIN else self._oldest_sent_s, self._heard_s))
+        runner.dispatch(ev.Tick(room, None if self._room >= ROOM_MIN else self._oldest_sent_s, self._heard_s, at_once))
 
     def _heard(self) -> None:
         self._heard_s = self._clock()

@@ -34,11 +34,16 @@ class Outbox:
 
     `messages_max` wait at most, and of those that are already made so many times `BYTES_PER_MESSAGE` bytes, or one alone. `on_overflow`
     is called once, from the event loop and never from within a put. `group_messages_max`: so many messages the source takes in one
-    group, 0 until its Hello says so.
+    group, 0 until its Hello says so. `more_follows`: whether more is to be told shortly, for which a message waits a little.
     """
 
-    def __init__(self, messages_max: int = MESSAGES_MAX, on_overflow: Callable[[], None] = lambda: None) -> None:
-        self._messages_max, self._on_overflow = messages_max, on_overflow
+    def __init__(
+        self,
+        messages_max: int = MESSAGES_MAX,
+        on_overflow: Callable[[], None] = lambda: None,
+        more_follows: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._messages_max, self._on_overflow, self._more_follows = messages_max, on_overflow, more_follows
         self._bytes_max, self._bytes = messages_max * BYTES_PER_MESSAGE, 0
         self._items: deque[Item] = deque()
         self._states: dict[int, Iterator[pb.KeeperMessage]] = {}
@@ -107,7 +112,8 @@ class Outbox:
         if self.group_messages_max > 1:
             while not (self._items or self._closed or self.overflowed):
                 await self._wait()
-            await self._gap.wait()
+            if self._more_follows():
+                await self._gap.wait()
         message = await self.next()
         if message is None:
             return None

@@ -44,6 +44,11 @@ class Outstanding:
                 "wait for Durable before sending more, and put more acks into one batch",
             )
 
+    @property
+    def is_clear(self) -> bool:
+        """Everything was confirmed."""
+        return not self._seqs
+
     def confirm(self, seq: int) -> None:
         """Everything up to `seq` is decided."""
         while self._seqs and self._seqs[0][0] <= seq:

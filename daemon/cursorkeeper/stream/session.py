@@ -63,6 +63,7 @@ class Handle:
         """Opened without a state, and credit: the source has the state."""
         self.opened(OpenResult.RESUMED)
         self.live = True
+        self.session.answered(self)
         self._send(opened=pb.Opened(handle=self.handle, epoch=machine.epoch, generation=machine.generation, resumed=True))
         self._send(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
         if machine.pause_reason:
@@ -77,6 +78,7 @@ class Handle:
         except Exception as e:  # a value that no message can hold: this handle's, and not the stream's
             self.session.give_up(self, f"its state cannot be sent: {e!r}")
             return
+        self.session.answered(self)
         yield pb.KeeperMessage(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
@@ -84,6 +86,8 @@ class Handle:
         if confirm.seq > self.confirmed:
             self.confirmed = confirm.seq
             self.outstanding.confirm(confirm.seq)
+            if self.outstanding.is_clear:
+                self.session.answered(self)
             self.session.outbox.put_durable(self.handle, confirm.seq, confirm.truncated_acks)
         granted = self.credit.release(confirm.released_bytes)
         if granted is not None:
@@ -130,11 +134,24 @@ class Session:
     def __init__(self, keeper: Keeper, pool: CreditPool, *, name: str, incarnation: str, credentials: bytes = b"") -> None:
         self.keeper, self.pool = keeper, pool
         self._name, self._incarnation, self._credentials = name, incarnation, credentials
-        self.outbox = Outbox(max(MESSAGES_MAX, MESSAGES_PER_CURSOR * keeper.keeper_limits.cursors_max), self.end)
+        self.outbox = Outbox(max(MESSAGES_MAX, MESSAGES_PER_CURSOR * keeper.keeper_limits.cursors_max), self.end, self._is_asked)
         self.source = ""
         self._ended = False
         self._greeted = False
         self._handles: dict[int, Handle] = {}
+        self._asking: set[Handle] = set()
+        """They wait for their state, or for a confirmation."""
+
+    def _is_asked(self) -> bool:
+        return bool(self._asking)
+
+    def asks(self, handle: Handle) -> None:
+        """It has opened, or sent something."""
+        self._asking.add(handle)
+
+    def answered(self, handle: Handle) -> None:
+        """It waits for nothing that takes its time."""
+        self._asking.discard(handle)
 
     @property
     def greeted(self) -> bool:
@@ -168,6 +185,7 @@ class Session:
         """The handle has ended; its number may be used again."""
         if self._handles.get(handle.handle) is handle:
             del self._handles[handle.handle]
+            self.answered(handle)
             self.outbox.drop(handle.handle)
             handle.credit.close()
 
@@ -250,6 +268,7 @@ class Session:
             )
             handle = Handle(self, number, name, self.keeper.attach_id())
             self._handles[number] = handle
+            self.asks(handle)
             self.keeper.open(name, request, handle.attach, handle)
         except RefusedError as e:
             if handle is not None:
@@ -286,6 +305,7 @@ class Session:
                     "wait for Credit before sending",
                 )
             handle.outstanding.add(batch.seq, control=False, parts=batch.parts)
+            self.asks(handle)
         except RefusedError as e:
             self._fail(handle, e)
             return
@@ -309,6 +329,7 @@ class Session:
             event = self._control_event(kind, message, handle)
             if isinstance(event, ev.SetLayout | ev.SetProperties | ev.Reset):
                 handle.outstanding.add(event.seq, control=True)
+                self.asks(handle)
         except RefusedError as e:
             self._fail(handle, e)
             return

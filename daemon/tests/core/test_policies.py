@@ -14,9 +14,16 @@ LIMITS = Limits()
 
 
 def at(
-    acks: int = 5, size: int = 100, oldest: float | None = 100.0, in_flight: int = 0, *, urgent: bool = False, limits: Limits = LIMITS
+    acks: int = 5,
+    size: int = 100,
+    oldest: float | None = 100.0,
+    in_flight: int = 0,
+    *,
+    urgent: bool = False,
+    at_once: bool = False,
+    limits: Limits = LIMITS,
 ) -> float | None:
-    return flush_at(limits, pending_acks=acks, pending_bytes=size, oldest_s=oldest, in_flight=in_flight, urgent=urgent)
+    return flush_at(limits, pending_acks=acks, pending_bytes=size, oldest_s=oldest, in_flight=in_flight, urgent=urgent, at_once=at_once)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +40,9 @@ def at(
         (partial(at, urgent=True), 100.0),
         (partial(at, urgent=True, in_flight=4), None),
         (partial(at, acks=10, limits=Limits(flush_interval_ms=0)), 100.0),
+        (partial(at, acks=1, at_once=True), 100.0),  # the daemon has nothing else to do
+        (partial(at, acks=1, at_once=True, in_flight=1), 100.010),
+        (partial(at, oldest=None, at_once=True), None),
     ],
 )
 def test_decision_18_when_to_flush(asked: Callable[[], float | None], answer: float | None) -> None:

@@ -14,9 +14,11 @@ from cursorkeeper.stream.servers import AckSinkService
 from cursorkeeper.stream.session import Session
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES
+from cursorkeeper_clients.gap import Gap
 
 from daemon.tests.support.world import World
 
+HOURS_MS = 1e7
 PAUSE = pb.KeeperMessage(pause=pb.Pause(handle=1))
 
 
@@ -69,6 +71,20 @@ async def test_what_waits_leaves_in_groups_to_whoever_takes_them() -> None:
     assert groups == [[2, 3, 4], [5, 6, 7], []], "the last one goes as it is"
     outbox.close()
     assert await outbox.next_bytes() is None
+
+
+async def test_a_message_waits_for_others_only_where_more_follows() -> None:
+    more = [True]
+    outbox = Outbox(more_follows=lambda: more[0])
+    outbox.group_messages_max = 3
+    outbox._gap = Gap(HOURS_MS)
+    outbox.put_durable(1, 5)
+    await outbox.next_bytes()
+    outbox.put_durable(1, 6)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(outbox.next_bytes(), 0.01)
+    more[0] = False
+    assert await outbox.next_bytes() == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=6)).SerializeToString()
 
 
 async def test_hello_is_alone_whatever_waits_behind_it() -> None:

@@ -334,3 +334,30 @@ async def test_acks_beyond_the_budget_of_a_state_are_refused_by_name() -> None:
         refused = await stream.until("refused")
         assert code(refused) == "TOO_LARGE" and "bytes of memory, 1,048,576 are allowed" in refused.message
         assert refused.cursor == f"{TOPIC}|s" and "state_bytes_max" in refused.remedy
+
+
+async def test_the_pause_between_messages_is_for_what_is_still_to_be_told() -> None:
+    """Of two cursors: while one of them waits for its state or for a confirmation, what is told to the other may wait for it."""
+    world = World()
+    keeper = await world.keeper()
+    stream = Stream(keeper)
+    is_more = stream.session.outbox._more_follows
+    assert not is_more()
+    stream.ask()
+    assert is_more()
+    await stream.until("credit")
+    assert not is_more()
+    world.bookkeeper.stall_acks()
+    stream.ack(1, 7)
+    stream.layout(2)
+    assert is_more()
+    world.bookkeeper.stall_acks(False)
+    while (await stream.until("durable")).seq < 2:
+        assert is_more()
+    assert not is_more()
+    world.bookkeeper.stall_acks()
+    stream.ack(3, 9)
+    stream.send(close_cursor=pb.CloseCursor(handle=9))
+    assert is_more(), "of another handle"
+    stream.ack(3, 9)  # refused: the handle ends
+    assert not is_more()
