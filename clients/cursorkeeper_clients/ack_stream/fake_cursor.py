@@ -88,12 +88,22 @@ class FakeCursor:
 
     def take_layout(self, run: pb.LayoutRun) -> None:
         """Join a run of data ledgers. Raises LAYOUT_CONTRADICTS."""
+        self._check_touch(list(run.ids))
         for item in _layout(run):
             known = self.durable.layout.get(item.ledger)
             if known and known.state is LayoutState.CLOSED and item.state is LayoutState.CLOSED and known.entries != item.entries:
                 raise FakeRefusal("LAYOUT_CONTRADICTS", f"ledger {item.ledger} had {known.entries} entries, now {item.entries}")
             if known is None or item.state is not LayoutState.OPEN:
                 self.durable.layout[item.ledger] = item
+
+    def _check_touch(self, ids: list[int]) -> None:
+        known = sorted(self.durable.layout)
+        if not ids or not known:
+            return
+        low, high = max(ids[0], known[0]), min(ids[-1], known[-1])
+        mine, theirs = ([i for i in both if low <= i <= high] for both in (known, ids))
+        if low > high or mine != theirs:
+            raise FakeRefusal("LAYOUT_CONTRADICTS", f"ledgers {ids} and the known {known}: one could be left out")
 
     def check(self, batch: pb.AckBatch) -> None:
         """Raises what a batch is refused for; the cursor is untouched."""

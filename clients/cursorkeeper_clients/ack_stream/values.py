@@ -103,3 +103,11 @@ class CursorState:
         if (ledger, entry) <= self.mark_delete:
             return True
         return entry in self.acked.get(ledger, ()) or any(i.ledger == ledger and i.state is LayoutState.TRIMMED for i in self.layout)
+
+    def run_of(self, own: Sequence[LayoutItem]) -> tuple[LayoutItem, ...]:
+        """The run to tell behind the state of a cursor that was opened without a layout, where the topic has the ledgers `own`. What the
+        keeper knows, or where mark-delete lies, and what is not there any more, was trimmed while nobody listened."""
+        there = {item.ledger for item in own}
+        gone = ({item.ledger for item in self.layout} | {self.mark_delete.ledger}) - there
+        trimmed = [LayoutItem(ledger, LayoutState.TRIMMED) for ledger in gone if own and ledger < own[-1].ledger]
+        return tuple(sorted([*trimmed, *own]))

@@ -174,6 +174,28 @@ async def test_a_refused_batch_costs_the_handle_and_not_the_stream(session: Sour
     assert (list(state.acked[10]), good) == ([1], 1)  # what came before is kept
 
 
+async def test_a_source_that_is_told_the_known_layout_first_can_say_what_was_trimmed_meanwhile(session: SourceSession, topic: str) -> None:
+    """The keeper knows 10 and 12, the topic has 15 and 17 by now; 13 was made and trimmed while nobody listened."""
+    first = session.open(topic, "s", layout=LAYOUT)
+    await first.wait_opened()
+    await first.wait_durable(await first.send_acks(Acks([LedgerAcks(10, [3]), LedgerAcks(12, [4])])))
+    await first.close()
+    own = (LayoutItem(15, LayoutState.CLOSED, 20), LayoutItem(17, LayoutState.OPEN))
+    with pytest.raises(Contradiction):
+        await session.open(topic, "s", layout=own).wait_opened()
+    handle = session.open(topic, "s")
+    state = await handle.wait_opened()
+    assert state.layout == LAYOUT
+    run = state.run_of(own)
+    assert [(item.ledger, item.state.name) for item in run] == [(10, "TRIMMED"), (12, "TRIMMED"), (15, "CLOSED"), (17, "OPEN")]
+    handle.layout(run)
+    await handle.wait_durable(await handle.send_acks(entries(15, 1)))
+    assert handle.ended is None
+    state = await session.open(topic, "s", takeover=True).wait_opened()
+    assert state.is_acked(15, 1) and not state.is_acked(15, 0) and not state.is_acked(17, 0)
+    assert state.run_of(own) == run, "and again at the next load"
+
+
 async def test_closing_gives_the_cursor_back_with_everything_durable(keeper: Keeper, session: SourceSession, topic: str) -> None:
     handle = session.open(topic, "s", layout=LAYOUT)
     await handle.wait_opened()

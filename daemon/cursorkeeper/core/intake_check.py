@@ -34,8 +34,8 @@ def _bytes_more(columns: LedgerColumns, high_water: int, known: int, acks: Ledge
 
 
 LAYOUT_REMEDY = (
-    "send the topic's ledgers from the mark-delete ledger on, none left out; if they were trimmed meanwhile: open without a layout, "
-    "send mark-delete (first ledger, -1), then the layout"
+    "send the topic's ledgers from the mark-delete ledger on, none left out; if some were trimmed meanwhile: open without a layout, then "
+    "send those of StateEnd that are gone as TRIMMED, and the others behind them, as one run"
 )
 Batches = dict[PartialKey, tuple[int, int]]
 """Entry -> (batch size or 0, highest missing index)."""
