@@ -195,7 +195,7 @@ class Daemon:
     async def _serve(self, keeper: Keeper, sessions: SessionFactory) -> None:
         server = self._server = grpc.aio.server(
             options=channel_options(self.settings.ack_message_bytes_max, server=True),
-            interceptors=[CursorStoreGuard([self._credentials, self._readers_token]), WellFormed()],
+            interceptors=[CursorStoreGuard(self._credentials, self._readers_token), WellFormed()],
         )
         sink = AckSinkService(sessions, hello_timeout_s=self.settings.hello_timeout_s, streams_max=self.settings.streams_max)
         sink.add_to(server)

@@ -8,6 +8,7 @@ Several roots may share one BookKeeper; the id in a ledger's custom metadata say
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -149,8 +150,8 @@ class FooterStore:
             await self._zk.ensure_path(path.rpartition("/")[0])
             await self._zk.create(path, data)
 
-    async def names(self) -> AsyncIterator[CursorName]:
-        """Every cursor that has a footer, bucket by bucket. Raises ZooKeeperError."""
+    async def names(self, *, pause_s: float = 0.0) -> AsyncIterator[CursorName]:
+        """Every cursor that has a footer, bucket by bucket, with a pause behind each. Raises ZooKeeperError."""
         try:
             buckets = await self._zk.children(self._root)
         except zk_errors.NoNode:
@@ -165,6 +166,8 @@ class FooterStore:
                     yield CursorName.from_znode(child)
                 except ValueError:
                     continue
+            if pause_s:
+                await asyncio.sleep(pause_s)
 
     async def read_many(self, names: Sequence[CursorName]) -> list[Footer | DamageError | None]:
         """Footers in bulk; None: there is none. Raises ZooKeeperError."""

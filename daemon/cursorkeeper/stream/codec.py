@@ -37,7 +37,7 @@ def generation_of(message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb
     return message.generation
 
 
-def fencing_token_of(message: pb.OpenCursor | pb.DeleteCursor, cursor: str) -> int:
+def fencing_token_of(message: pb.OpenCursor | pb.DeleteCursor | pb.DeleteTopicRequest, cursor: str) -> int:
     """Raises RefusedError if it is more than a footer can say."""
     if message.fencing_token > LEDGER_ID_MAX:
         text = f"fencing token {message.fencing_token}, at most {LEDGER_ID_MAX} is possible"

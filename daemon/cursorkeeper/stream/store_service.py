@@ -1,4 +1,4 @@
-"""`CursorStore`: questions about the cursors this daemon holds, for tools and for dispatch."""
+"""`CursorStore`: questions about the cursors this daemon holds, for tools and for dispatch; and about all stored ones, for reconcilers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+from cursorkeeper.core import fencing
+from cursorkeeper.core.errors import DamageError, RefusedError
 from cursorkeeper.core.footer import FORMAT_NATIVE
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import OPENING
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.runner import CursorRunner, Gone, Unknown
 from cursorkeeper.stream import codec, state_parts
+from cursorkeeper.stream.stored_cursors import Stored, StoredCursors, TooManyWalks
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_clients.zookeeper import errors as zk
 
 ENTRIES_MAX = 100_000
+TOPICS_MAX = 1_000
 ACKED, UNACKED, PARTLY = 1, 0, 2
 
 
@@ -41,7 +46,24 @@ def info_of(runner: CursorRunner) -> pb.CursorInfo:
         truncated_acks=machine.truncated_acks,
         paused_for=machine.paused_for,
         flush_interval_ms=machine.flush_interval_ms,
+        held=True,
+        fencing_token=fencing.committed(machine),
     )
+
+
+def info_of_stored(stored: Stored) -> pb.CursorInfo:
+    """What the footer of a cursor says that is not held here."""
+    info = pb.CursorInfo(cursor=pb.CursorRef(topic=stored.name.topic, subscription=stored.name.subscription))
+    footer = stored.footer
+    if isinstance(footer, DamageError):
+        info.state, info.problem = "damaged", str(footer)
+        return info
+    info.state, info.epoch, info.generation = str(footer.state), footer.epoch, footer.generation
+    info.mark_delete.CopyFrom(codec.position_to(footer.mark_delete))
+    info.holes, info.acked_entries = footer.stats.holes, footer.stats.span - footer.stats.holes
+    info.partial_batches, info.chain_ledgers = footer.stats.partial_batches, len(footer.chain)
+    info.format, info.fencing_token = footer.format, footer.fencing_token
+    return info
 
 
 class CursorStoreService(rpc.CursorStoreServicer):
@@ -49,6 +71,7 @@ class CursorStoreService(rpc.CursorStoreServicer):
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
+        self._stored = StoredCursors(keeper)
 
     async def _runner(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
         name = CursorName(ref.topic, ref.subscription)
@@ -86,9 +109,41 @@ class CursorStoreService(rpc.CursorStoreServicer):
         return info_of(await self._runner(request.cursor, context))
 
     async def List(self, request: pb.ListRequest, context: Any) -> AsyncIterator[pb.CursorInfo]:  # noqa: N802
-        """All that are held, as this daemon believes."""
-        for runner in list(self._keeper.cursors.values()):
-            yield info_of(runner)
+        """All that are held, as this daemon believes; or all that are stored."""
+        topics = frozenset(request.topics)
+        if len(request.topics) > TOPICS_MAX:
+            text = f"{len(request.topics)} topics, {TOPICS_MAX} are allowed: ask in parts, or for all"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if not request.stored:
+            for runner in list(self._keeper.cursors.values()):
+                if not topics or runner.name.topic in topics:
+                    yield info_of(runner)
+            return
+        try:
+            async for stored in self._stored.walk(topics):
+                held = self._keeper.cursors.get(stored.name)
+                yield info_of(held) if held is not None else info_of_stored(stored)
+        except (TooManyWalks, zk.ZooKeeperError) as e:
+            await _abort_walk(e, context)
+
+    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Any) -> AsyncIterator[pb.TopicCursorDeleted]:  # noqa: N802
+        """Every cursor of a topic, with what came of it."""
+        if not request.topic:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the topic is empty: name the one whose cursors are to be deleted")
+        try:
+            token = codec.fencing_token_of(request, request.topic)
+        except RefusedError as e:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{e.message}: {e.remedy}")
+        try:
+            async for one in self._stored.delete(request.topic, fencing_token=token, takeover=request.takeover):
+                yield pb.TopicCursorDeleted(
+                    cursor=pb.CursorRef(topic=one.name.topic, subscription=one.name.subscription),
+                    refused=str(one.refused) if one.refused is not None else None,
+                    message=one.message,
+                    remedy=one.remedy,
+                )
+        except (TooManyWalks, zk.ZooKeeperError) as e:
+            await _abort_walk(e, context)
 
     async def AckState(self, request: pb.AckStateRequest, context: Any) -> pb.AckStateReply:  # noqa: N802
         """Of each entry asked: acked, not, or partly, with the indexes that remain."""
@@ -114,3 +169,9 @@ class CursorStoreService(rpc.CursorStoreServicer):
         runner = await self._proved(request.cursor, context)
         for message in list(state_parts.messages(0, runner.machine)):
             yield message
+
+
+async def _abort_walk(error: TooManyWalks | zk.ZooKeeperError, context: Any) -> None:
+    if isinstance(error, TooManyWalks):
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+    await context.abort(grpc.StatusCode.UNAVAILABLE, f"ZooKeeper: {error}: ask again; what was told holds")

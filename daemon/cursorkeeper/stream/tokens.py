@@ -15,9 +15,11 @@ import grpc.aio
 
 AUTHORIZATION, BEARER = "authorization", b"bearer "
 GUARDED = "/cursorkeeper.acks.v1.CursorStore/"
+CHANGING = frozenset({"DeleteTopic"})
+"""Methods of it for sources, and not for those who only ask."""
 DENIED = (
     "the token is missing or wrong: send the content of the daemon's source_token_file or reader_token_file in the metadata "
-    "`authorization: Bearer TOKEN`"
+    "`authorization: Bearer TOKEN`; what deletes needs that of source_token_file"
 )
 
 
@@ -35,10 +37,12 @@ def proves(tokens: Sequence[bytes], given: str | bytes) -> bool:
 
 
 class CursorStoreGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio is untyped
-    """Lets `CursorStore` be asked only with one of `tokens`; without any, by everybody who reaches the port."""
+    """Lets `CursorStore` be asked only with the token of sources, or with that of readers, who change nothing; without any, by everybody
+    who reaches the port."""
 
-    def __init__(self, tokens: Sequence[bytes]) -> None:
-        self._tokens = [token for token in tokens if token]
+    def __init__(self, source: bytes, readers: bytes = b"") -> None:
+        self._source = [source] if source else []
+        self._tokens = [token for token in (source, readers) if token]
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         """As grpc calls it, before the method is."""
@@ -46,7 +50,8 @@ class CursorStoreGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grp
         if handler is None or not self._tokens or not details.method.startswith(GUARDED):
             return handler
         given = [value for key, value in details.invocation_metadata if key == AUTHORIZATION]
-        if len(given) == 1 and proves(self._tokens, given[0]):
+        tokens = self._source if details.method.removeprefix(GUARDED) in CHANGING else self._tokens
+        if len(given) == 1 and proves(tokens, given[0]):
             return handler
         codecs = {"request_deserializer": handler.request_deserializer, "response_serializer": handler.response_serializer}
         if handler.response_streaming:

@@ -53,7 +53,7 @@ class ServedKeeper:
         await self.keeper.start()
         server = self._server = grpc.aio.server(
             options=channel_options(4 << 20, server=True),
-            interceptors=[CursorStoreGuard([self.credentials, self.readers_token]), WellFormed()],
+            interceptors=[CursorStoreGuard(self.credentials, self.readers_token), WellFormed()],
         )
         sessions = SessionFactory(self.keeper, self.pool, name="served", incarnation="1", credentials=self.credentials)
         AckSinkService(sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max).add_to(server)

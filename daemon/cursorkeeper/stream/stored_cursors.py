@@ -1,0 +1,194 @@
+"""Cursors that are stored, whoever holds them or nobody: listed by topic, and all those of a topic deleted. For reconcilers of topics that
+are gone.
+
+Owns the walk through ZooKeeper's tree of footers and its pace, and which of the cursors that it finds may be deleted. Does not own how one
+is deleted (`Keeper.delete_unopened`: claim, fence, tombstone).
+Invariants: a walk asks for one bucket after the other and holds a bucket's names at most; so many walks at once, and no more;
+without a fencing token nothing is deleted but the footer that was looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import fencing
+from cursorkeeper.core.errors import DamageError, Refusal, RefusedError
+from cursorkeeper.core.footer import Footer, FooterState, mark_of
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.opening import OPEN_ELSEWHERE_REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cursorkeeper.core.machine import CursorMachine
+    from cursorkeeper.runtime.keeper import Keeper
+
+WALKS_MAX = 4
+BUCKET_PAUSE_S = 0.001
+"""Between two buckets of a walk: it takes some ten seconds, and is a small part of what ZooKeeper answers meanwhile."""
+READ_AT_ONCE = 100
+DELETES_AT_ONCE = 16
+DELETE_WAIT_MAX_S = 60.0
+"""For one cursor. ZooKeeper or BookKeeper may be away."""
+
+
+class TooManyWalks(Exception):
+    """So many are under way."""
+
+
+class Stored(NamedTuple):
+    """A cursor that is not deleted, with its footer, or why that cannot be read."""
+
+    name: CursorName
+    footer: Footer | DamageError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one cursor of a topic. `refused` None: it is deleted."""
+
+    name: CursorName
+    refused: Refusal | None = None
+    message: str = ""
+    remedy: str = ""
+
+
+class StoredCursors:
+    """See the module."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._walks = 0
+
+    async def walk(self, topics: Collection[str]) -> AsyncIterator[Stored]:
+        """Those of these topics, of all if there are none. What is created or deleted meanwhile may be among them or not. Raises
+        TooManyWalks, ZooKeeperError."""
+        footers = self._keeper.footers
+        with self._walking():
+            await footers.sync()
+            batch: list[CursorName] = []
+            async for name in footers.names(pause_s=BUCKET_PAUSE_S):
+                if not topics or name.topic in topics:
+                    batch.append(name)
+                if len(batch) >= READ_AT_ONCE:
+                    for found in await self._read(batch):
+                        yield found
+                    batch = []
+            for found in await self._read(batch):
+                yield found
+
+    async def delete(self, topic: str, *, fencing_token: int, takeover: bool) -> AsyncIterator[Outcome]:
+        """Every cursor of the topic. Raises as `walk`."""
+        batch: list[Stored] = []
+        async for found in self.walk([topic]):
+            batch.append(found)
+            if len(batch) >= DELETES_AT_ONCE:
+                for outcome in await self._delete_all(batch, fencing_token, takeover):
+                    yield outcome
+                batch = []
+        for outcome in await self._delete_all(batch, fencing_token, takeover):
+            yield outcome
+
+    @contextmanager
+    def _walking(self) -> Iterator[None]:
+        if self._walks >= WALKS_MAX:
+            raise TooManyWalks(f"{self._walks} walks through all stored cursors are under way, {WALKS_MAX} are allowed: ask again later")
+        self._walks += 1
+        try:
+            yield
+        finally:
+            self._walks -= 1
+
+    async def _read(self, names: list[CursorName]) -> list[Stored]:
+        read = zip(names, await self._keeper.footers.read_many(names), strict=True)
+        there = [Stored(name, footer) for name, footer in read if footer is not None]
+        return [s for s in there if not (isinstance(s.footer, Footer) and s.footer.state is FooterState.DELETED)]
+
+    async def _delete_all(self, batch: list[Stored], fencing_token: int, takeover: bool) -> list[Outcome]:
+        return await asyncio.gather(*(self._delete(stored, fencing_token, takeover) for stored in batch))
+
+    async def _delete(self, stored: Stored, token: int, takeover: bool) -> Outcome:
+        name, told = stored.name, _Ear(stored.name)
+        try:
+            only = None
+            if not token and not self._is_held(name):
+                footer = _may_go(stored, takeover=takeover)
+                only = mark_of(footer)
+            self._keeper.delete_unopened(name, told, only, token)
+        except RefusedError as e:
+            return Outcome(name, e.code, e.message, e.remedy)
+        try:
+            async with asyncio.timeout(DELETE_WAIT_MAX_S):
+                return await told.outcome
+        except TimeoutError:
+            why = f"not decided within {DELETE_WAIT_MAX_S:g} s: it may be deleted yet"
+            return Outcome(name, Refusal.UNAVAILABLE, why, "look at ZooKeeper and BookKeeper; then ask again")
+
+    def _is_held(self, name: CursorName) -> bool:
+        runner = self._keeper.cursors.get(name)
+        return runner is not None and not runner.is_ended
+
+
+def _may_go(stored: Stored, *, takeover: bool) -> Footer:
+    """The footer of a cursor that is not held here, if it may be deleted without a token. Raises RefusedError."""
+    footer, display = stored.footer, stored.name.display
+    if isinstance(footer, DamageError):
+        raise RefusedError(Refusal.DAMAGED, display, str(footer), "look at it with `cursorkeeper inspect`")
+    if footer.fencing_token:
+        raise RefusedError(Refusal.FENCED, display, fencing.why_fenced(0, footer.fencing_token), fencing.REMEDY)
+    if footer.state is FooterState.OPEN and not takeover:
+        who = f"epoch {footer.epoch} of {footer.writer} holds it"
+        raise RefusedError(Refusal.OPEN_ELSEWHERE, display, who, OPEN_ELSEWHERE_REMEDY)
+    return footer
+
+
+class _Ear:
+    """Hears how a deletion ended: a `Listener`."""
+
+    def __init__(self, name: CursorName) -> None:
+        self._name = name
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def _end(self, refused: Refusal | None = None, message: str = "", remedy: str = "") -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(Outcome(self._name, refused, message, remedy))
+
+    def on_deleted(self) -> None:
+        self._end()
+
+    def on_refused(self, code: str, message: str, remedy: str) -> None:
+        """NOT_FOUND: somebody else has deleted it meanwhile."""
+        if code == Refusal.NOT_FOUND:
+            self._end()
+        else:
+            self._end(Refusal(code), message, remedy)
+
+    def on_deposed(self, epoch: int) -> None:
+        """Somebody has opened it meanwhile."""
+        self._end(Refusal.OPEN_ELSEWHERE, f"epoch {epoch} has taken it over meanwhile", OPEN_ELSEWHERE_REMEDY)
+
+    def on_closed(self) -> None:
+        self._end(Refusal.SHUTTING_DOWN, "the daemon is stopping", "ask another one, or this one after the restart")
+
+    def on_state(self, machine: CursorMachine, *, created: bool) -> None:
+        """Never told: who deletes asks for no state."""
+
+    def on_continued(self, machine: CursorMachine) -> None:
+        """Never told, as a state."""
+
+    def on_confirm(self, confirm: fx.Confirm) -> None:
+        """Never told: nothing was sent."""
+
+    def on_reset_done(self, done: fx.ResetDone) -> None:
+        """Never told: nothing was sent."""
+
+    def on_pause(self, reason: str) -> None:
+        """Of no interest to who deletes."""
+
+    def on_resume(self) -> None:
+        """As a pause."""
