@@ -20,6 +20,7 @@ from cursorkeeper.stream.servers import read_all
 from cursorkeeper.stream.session import Session
 from cursorkeeper_clients._proto import acks_pb2 as pb
 
+from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import World, small
 
 TOPIC = "persistent://t/ns/session"
@@ -361,3 +362,39 @@ async def test_the_pause_between_messages_is_for_what_is_still_to_be_told() -> N
     assert is_more(), "of another handle"
     stream.ack(3, 9)  # refused: the handle ends
     assert not is_more()
+
+
+@virtual
+async def test_what_is_told_of_many_cursors_leaves_in_few_messages() -> None:
+    """250 cursors on one stream: their opens come in one message, and so do their acks. In messages, what the daemon says of them."""
+    world = World()
+    keeper = await world.keeper()
+    session = Session(keeper, CreditPool(), name="k", incarnation="1")
+    sent: list[list[pb.KeeperMessage]] = []
+
+    async def read() -> None:
+        while (raw := await session.outbox.next_bytes()) is not None:
+            message = pb.KeeperMessage.FromString(raw)
+            sent.append(list(message.group.messages) if message.HasField("group") else [message])
+
+    reader = asyncio.ensure_future(read())
+
+    async def told(together: list[pb.SourceMessage], kind: str) -> int:
+        """How many messages left until all 250 had heard this."""
+        sent.clear()
+        for part in session.ungrouped(pb.SourceMessage(group=pb.SourceGroup(messages=together))):
+            session.receive(part)
+        await until(lambda: sum(m.HasField(kind) for parts in sent for m in parts) >= 250)
+        return len(sent)
+
+    session.receive(pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1], group_messages_max=1_000)))
+    await until(lambda: bool(sent))
+    opens = [pb.SourceMessage(open_cursor=pb.OpenCursor(handle=n, topic=TOPIC, subscription=f"s{n}", create=True)) for n in range(1, 251)]
+    assert await told(opens, "credit") <= 8
+    entries = [pb.LedgerAcks(ledger_id=5, entries=[1, 3])]
+    for seq in (1, 2):  # with the first record each makes its ledger; the second one is only appended
+        acks = [pb.SourceMessage(ack_batch=pb.AckBatch(handle=n, seq=seq, generation=1, ledgers=entries)) for n in range(1, 251)]
+        assert await told(acks, "durable") <= 8
+        entries = [pb.LedgerAcks(ledger_id=5, entries=[5])]
+    reader.cancel()
+    assert keeper.failures == []
