@@ -151,7 +151,7 @@ async def make_cursor(
     keeper = await _keeper(ports, settings, kind, rng or random.Random())
     await keeper.start()
     try:
-        done = await Making(keeper, ports, source, bar, stall_s).run(replace=replace, seen=seen)
+        done = await Making(keeper, ports, source, bar, stall_s, kind).run(replace=replace, seen=seen)
         await keeper.wait_tasks(DELETE_MAX_S)  # else the ledgers it left would wait for garbage collection
         return done
     finally:
@@ -171,8 +171,8 @@ async def _keeper(ports: Ports, settings: Settings, kind: str, rng: random.Rando
 
 
 class Making:
-    def __init__(self, keeper: Keeper, ports: Ports, source: StateSource, bar: Report, stall_s: float) -> None:
-        self._keeper, self._ports, self._source, self._bar, self._stall_s = keeper, ports, source, bar, stall_s
+    def __init__(self, keeper: Keeper, ports: Ports, source: StateSource, bar: Report, stall_s: float, kind: str) -> None:
+        self._keeper, self._ports, self._source, self._bar, self._stall_s, self._kind = keeper, ports, source, bar, stall_s, kind
         self._name = source.name
         self._attach = keeper.attach_id()
         self._told = ImportListener()
@@ -181,7 +181,8 @@ class Making:
 
     async def run(self, *, replace: bool, seen: Mark | None = None) -> Imported:
         """Raises CommandError."""
-        now, exists = await self._look()
+        now, footer = await self._look()
+        exists = footer is not None
         before = now if seen is None else seen
         if exists and not replace:
             raise CommandError(
@@ -190,20 +191,29 @@ class Making:
                 "and acks that are not in the file are delivered again",
                 NO,
             )
-        if exists:
+        if footer is not None:
+            self._check_held(footer)
             await self._delete(before)
             epoch = before.epoch + 1
-            before, exists = await self._look()
-            if exists or before.epoch != epoch:  # made since, and perhaps deleted again: by who may have known better
+            before, made = await self._look()
+            if made is not None or before.epoch != epoch:  # made since, and perhaps deleted again: by who may have known better
                 raise CommandError(f"{self._name} was created by somebody else meanwhile", AGAIN, NO)
         await self._open(before)
         await self._send_all()
         return await self._close(replaced=replace and before.epoch > 0)
 
-    async def _look(self) -> tuple[Mark, bool]:
-        """(the footer's mark; whether the cursor exists)."""
+    async def _look(self) -> tuple[Mark, Footer | None]:
+        """(the footer's mark; the footer, if the cursor exists)."""
         footer = await footer_of(self._ports, self._name)
-        return mark_of(footer), footer is not None and footer.state is not FooterState.DELETED
+        return mark_of(footer), None if footer is None or footer.state is FooterState.DELETED else footer
+
+    def _check_held(self, footer: Footer) -> None:
+        """Raises CommandError. What a source holds by its fencing token is not taken from it by a tool; what an import left open is no
+        source's."""
+        held = footer.state is FooterState.OPEN and footer.fencing_token and not is_made_by(footer, self._kind)
+        if held:
+            who = f"it is open (epoch {footer.epoch}, by {footer.writer}), with fencing token {footer.fencing_token}"
+            raise CommandError(f"{self._name}: {who}", "unload the topic, so that its cursors are closed; then run it again", NO)
 
     async def _delete(self, only: Mark) -> None:
         self._bar.say(f"taking over and deleting {self._name}")

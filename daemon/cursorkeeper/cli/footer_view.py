@@ -74,7 +74,7 @@ def footer_json(footer: Footer, version: int) -> dict[str, Any]:
         "stats": {name: getattr(footer.stats, name) for name in footer.stats.__slots__},
         "format": footer.format, "cursorProperties": None if footer.cursor_properties is None else dict(footer.cursor_properties.values),
         "truncated": None if footer.truncated is None else footer.truncated.as_fields(),
-        "znodeVersion": version, "extra": dict(footer.extra),
+        "fencingToken": footer.fencing_token, "znodeVersion": version, "extra": dict(footer.extra),
     }  # fmt: skip
 
 
@@ -85,6 +85,7 @@ def footer_lines(footer: Footer, version: int) -> list[tuple[str, str]]:
     lines = [
         ("state", f"{footer.state}, znode version {version}"),
         ("owner", f"epoch {footer.epoch}, {footer.writer}, write {footer.write}"),
+        *([("token", f"fencing token {footer.fencing_token}: who comes with a lower one is refused")] if footer.fencing_token else []),
         ("generation", str(footer.generation)),
         ("mark-delete", f"{footer.mark_delete}{at_least}"),
         ("base", base_text(footer.base)),
@@ -97,7 +98,7 @@ def footer_lines(footer: Footer, version: int) -> list[tuple[str, str]]:
          f"{stats.partial_batches:,} partial batches, {stats.delta_bytes:,} bytes of deltas")
     )  # fmt: skip
     if footer.format != FORMAT_NATIVE:
-        lines.insert(2, ("format", footer.format))
+        lines.insert(lines.index(("generation", str(footer.generation))), ("format", footer.format))
     if footer.cursor_properties is not None:
         lines.append(("properties", f"{len(footer.cursor_properties.values)} of the subscription, in the footer"))
     if footer.truncated is not None:

@@ -20,8 +20,8 @@ from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
 
 TABLE_ROWS_MAX = 2_000
 """A longer list is printed as it comes, in plain columns."""
-COLUMNS = ("cursor", "state", "epoch", "gen", "mark-delete", "base", "chain", "holes", "partials", "format")
-NUMBERS = ("epoch", "gen", "chain", "holes", "partials")
+COLUMNS = ("cursor", "state", "epoch", "token", "gen", "mark-delete", "base", "chain", "holes", "partials", "format")
+NUMBERS = ("epoch", "token", "gen", "chain", "holes", "partials")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Listed:
         if f is None:
             return {**head, "state": "damaged", "problem": self.problem}
         return {
-            **head, "state": str(f.state), "epoch": f.epoch, "generation": f.generation, "writer": f.writer,
+            **head, "state": str(f.state), "epoch": f.epoch, "fencingToken": f.fencing_token,
+            "generation": f.generation, "writer": f.writer,
             "markDelete": list(f.mark_delete), "base": base_kind(f.base), "chain": len(f.chain),
             "previous": f.previous is not None, "holes": f.stats.holes, "span": f.stats.span,
             "partialBatches": f.stats.partial_batches, "deltaBytes": f.stats.delta_bytes, "format": f.format,
@@ -52,7 +53,7 @@ class Listed:
         if f is None:
             return [self.name.display, "DAMAGED", *[""] * (len(COLUMNS) - 2)]
         return [
-            self.name.display, str(f.state), str(f.epoch), str(f.generation), str(f.mark_delete),
+            self.name.display, str(f.state), str(f.epoch), str(f.fencing_token or "-"), str(f.generation), str(f.mark_delete),
             base_kind(f.base), str(len(f.chain)), f"{f.stats.holes:,}", f"{f.stats.partial_batches:,}",
             f"{f.format}, TRUNCATED" if f.truncated is not None else f.format,
         ]  # fmt: skip

@@ -35,6 +35,7 @@ LAZY: dict[str, tuple[str, str]] = {
     "gc": ("cursorkeeper.cli.gc:gc", "Delete cursor ledgers that no footer can name any more."),
     "orphans": ("cursorkeeper.cli.orphans:orphans", "List cursors that Pulsar has no more, and delete them."),
     "restore-footer": ("cursorkeeper.cli.restore_footer:restore_footer", "Put the bytes of a cursor's footer back, after showing them."),
+    "forget-token": ("cursorkeeper.cli.forget_token:forget_token", "Let sources without fencing tokens open a cursor again."),
     "pipeline": ("cursorkeeper_pipeline.cli:app", "Every cursor of the fleet as tables, and jobs on them, in PySpark."),
 }
 """Command -> (where its function, or its group of commands, is; its line in the list)."""

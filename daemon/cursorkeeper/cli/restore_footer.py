@@ -34,7 +34,7 @@ from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.values import Create, Op, SetData
 
 ABSENT = -1
-SHOWN = ("state", "epoch", "writer", "write", "generation", "markDelete", "base", "chain", "previous")
+SHOWN = ("state", "epoch", "writer", "write", "generation", "markDelete", "base", "chain", "previous", "fencingToken")
 """Members that are compared; the others are for reports."""
 WRITES_PER_REQUEST = 200
 """Names of 1 KiB leave room for a footer with a state in it."""
@@ -88,7 +88,9 @@ class Plan:
         """What is written. Older bytes become a footer of their own, so that no epoch has two owners."""
         if not self.problems:
             return self.given
-        return replace(self.given, epoch=self.epoch_seen, writer=f"restore-footer/{secrets.token_hex(8)}", write=1)
+        token = max(self.given.fencing_token, 0 if self.there is None else self.there.fencing_token)
+        writer = f"restore-footer/{secrets.token_hex(8)}"
+        return replace(self.given, epoch=self.epoch_seen, writer=writer, write=1, fencing_token=token)
 
 
 async def look(ports: Ports, name: CursorName, root: str, data: bytes | None) -> Plan:
@@ -129,6 +131,11 @@ async def _held_against(ports: Ports, plan: Plan) -> Plan:
             problems.append(
                 f"the footer that is there is of epoch {plan.there.epoch}, write {plan.there.write}, and the bytes of epoch "
                 f"{plan.given.epoch}, write {plan.given.write}"
+            )
+        if plan.there.fencing_token > plan.given.fencing_token:
+            problems.append(
+                f"the footer that is there has fencing token {plan.there.fencing_token}, and the bytes {plan.given.fencing_token}: the "
+                "higher one is kept"
             )
     named = plan.given.named_ledgers()
     notes = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import typer
@@ -37,10 +38,10 @@ class CliWorld(World):
         await session.start()
         return Ports(session, ledgers, footer_store(session, self.settings))
 
-    async def source(self, name: CursorName = NAME) -> Source:
+    async def source(self, name: CursorName = NAME, **request: Any) -> Source:
         """An open cursor of a keeper of its own."""
         source = Source(await self.keeper(), name)
-        await source.open()
+        await source.open(**request)
         return source
 
     async def closed(self, name: CursorName = NAME, **acked: tuple[tuple[int, int], ...]) -> Footer:

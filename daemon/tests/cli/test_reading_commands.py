@@ -34,7 +34,8 @@ async def test_ls(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
     assert await ls.show(footers, world.bar, as_json=True, deleted=False) == 0
     by_name = {x["cursor"]: x for x in lines(capsys)}
     assert by_name[NAME.display] | {"writer": ""} == {
-        "cursor": NAME.display, "topic": NAME.topic, "subscription": NAME.subscription, "state": "closed", "epoch": 1, "generation": 1,
+        "cursor": NAME.display, "topic": NAME.topic, "subscription": NAME.subscription, "state": "closed", "epoch": 1,
+        "fencingToken": 0, "generation": 1,
         "writer": "", "markDelete": [0, -1], "base": "empty", "chain": 1, "previous": False, "holes": 2, "span": 10,
         "partialBatches": 0, "deltaBytes": by_name[NAME.display]["deltaBytes"], "format": "native", "truncated": False,
     }  # fmt: skip
