@@ -75,6 +75,12 @@ class Topic:
         """The whole run."""
         return tuple(x.item for x in self.ledgers.values())
 
+    def run_of(self, known: set[int]) -> tuple[LayoutItem, ...]:
+        """The ledgers that are there, and of those that are known and are not, that they were trimmed."""
+        own = [x.item for x in self.ledgers.values() if not x.trimmed]
+        gone = known - {item.ledger for item in own}
+        return tuple(sorted([*(LayoutItem(x, LayoutState.TRIMMED, 0) for x in gone if x < own[-1].ledger), *own]))
+
     def upto(self, position: Position) -> Iterable[Atom]:
         """Every message at or before a position."""
         for ledger, data in self.ledgers.items():

@@ -88,6 +88,8 @@ class Plan:
     stale_reads: bool
     impatience: float = 0.0
     """Of a source that has nothing to do but wait: that it breaks off an open that is not answered, in place of an action."""
+    loads: bool = False
+    """Sources open without a layout, are told the known one, and know of no ledger that was trimmed before."""
     brokers: int = 0
     """So many, each with a fencing token, replace one another; those before go on. 0: sources have no tokens."""
 
@@ -103,7 +105,7 @@ class Forms:
 
 def make_forms(formats: str, rng: random.Random) -> Forms:
     """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change of owner), or
-    one of the plans: moves, duels, chains, brokers."""
+    one of the plans: moves, duels, chains, loads, brokers."""
     limited = rng.random() < 0.25
     writer = WholeStateSettings(
         form=rng.choice(list(Form)),
@@ -254,6 +256,16 @@ def make_chains(plan: Plan, _rng: random.Random) -> Plan:
     return replace(plan, cursors=1, limits=limits, actions={**plan.actions, "reset": 0.0, "delete": 0.0})
 
 
+LOADS = "loads"
+"""In place of a format: native, and the topic is trimmed while nobody tells its cursors."""
+
+
+def make_loads(plan: Plan, rng: random.Random) -> Plan:
+    """A topic of many ledgers, and sources that know only those that are there."""
+    actions = {**plan.actions, "next_ledger": 15, "trim": 2, "trim_untold": 6, "detach": 6, "close": 4, "layout": 3}
+    return replace(plan, loads=True, cursors=1, actions=actions, open_again=rng.choice((0.05, 0.1)))
+
+
 BROKERS = "brokers"
 """As `MOVES`, over one daemon or two, but brokers with fencing tokens replace one another, stand still at any moment, and go on."""
 
@@ -271,7 +283,7 @@ def make_brokers(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
-PLANS = {MOVES: make_moves, DUELS: make_duels, CHAINS: make_chains, BROKERS: make_brokers}
+PLANS = {MOVES: make_moves, DUELS: make_duels, CHAINS: make_chains, LOADS: make_loads, BROKERS: make_brokers}
 
 
 class NodeGateway:

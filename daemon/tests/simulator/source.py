@@ -67,6 +67,8 @@ class Handle:
         """What had been told when its open was sent; of a handle that resumes, when its predecessor's was."""
         self.source = self.title
         self.told_last = -1
+        self.told: set[int] | None = None
+        """The ledgers that the keeper knows, of a source that is told them; None: it tells all there ever were."""
         self.needs_layout = False
         self.waiting: deque[Message] = deque()
         self.resets_pending = 0
@@ -91,6 +93,9 @@ class Handle:
         self.model.brokers.shown(self.token, self.generation, found, floor, check.that, self.title)
         for atom in found:
             generation.durable[atom] = min(self.epoch, generation.durable.get(atom, self.epoch))
+        if self.sim.plan.loads:
+            self.told = {item.ledger for item in machine.acks.layout} | {machine.acks.mark_delete.ledger}
+            self.needs_layout = True
         self.live = True
         self.changed.set()
 
@@ -116,6 +121,8 @@ class Handle:
         old = self.resumes
         self.sim.check.that((machine.epoch, machine.generation) == (old.epoch, old.generation), f"{self.title}: goes on elsewhere")
         self.epoch, self.generation, self.writer, self.asked = machine.epoch, machine.generation, machine.writer_id, old.asked
+        if old.told is not None:
+            self.told, self.told_last, self.needs_layout = set(old.told), old.told_last, True
         self.live = True
         self.changed.set()
 
@@ -231,11 +238,15 @@ class Handle:
         return self.seq
 
     def send_layout(self) -> None:
-        """The whole run, as it is now."""
+        """The whole run, as it is now; or what is there, and what the keeper knows and is there no more (`CursorState.run_of`)."""
         self.needs_layout = False
         self.told_last = self.model.topic.last.ledger
+        run = self.model.topic.layout()
+        if self.told is not None:
+            run = self.model.topic.run_of(self.told)
+            self.told |= {item.ledger for item in run}
         seq = self._next(Message(0, self.generation))
-        self._dispatch(ev.SetLayout(self.attach, seq, self.generation, self.model.topic.layout()))
+        self._dispatch(ev.SetLayout(self.attach, seq, self.generation, run))
 
     def send_acks(
         self, atoms: Iterable[Atom], columns: tuple[LedgerColumns, ...] = (), mark_delete: Position | None = None, properties: int = 0
@@ -321,7 +332,12 @@ class Source:
         start = rng.choice([None, None, self._position()])
         layout = topic.layout()
         handle.told_last = topic.last.ledger
-        model.floors.add(start or Position(layout[0].ledger, BEFORE_FIRST))
+        if self.sim.plan.loads:
+            there = topic.run_of(set())
+            layout, start, handle.told_last = (), start or Position(there[0].ledger, BEFORE_FIRST), -1
+            if resumes is not None:
+                handle.told_last = resumes.told_last
+        model.floors.add(start if start is not None else Position(layout[0].ledger, BEFORE_FIRST))
         properties = None
         if rng.random() < 0.3:
             number = self.number()
@@ -478,6 +494,11 @@ class Source:
                 data.trimmed = True
                 handle.send_layout()
                 return
+
+    def _do_trim_untold(self, handle: Handle) -> None:
+        """The topic's retention is over while nobody tells the cursor; a ledger that was never told may be among them."""
+        for data in list(self.model.topic.ledgers.values())[:-1][: self.rng.randint(1, 3)]:
+            data.trimmed = data.closed
 
     def _do_properties(self, handle: Handle) -> None:
         handle.send_properties(self.number())

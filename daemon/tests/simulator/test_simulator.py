@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.tests.simulator.simulator import BROKERS, CHAINS, DUELS, MOVES, run
+from daemon.tests.simulator.simulator import BROKERS, CHAINS, DUELS, LOADS, MOVES, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
@@ -76,6 +76,11 @@ def test_some_seeds_of_brokers() -> None:
 def test_some_seeds_of_chains() -> None:
     """Ledgers are rolled faster than snapshots may be taken: a chain at its limit does not grow, and everything becomes durable."""
     assert run_all(range(1, FAST + 1), CHAINS)["snapshots"]
+
+
+def test_some_seeds_of_loads() -> None:
+    """A topic is trimmed while nobody tells its cursor: a source is told what the keeper knows, and says what is gone."""
+    run_all(range(1, FAST + 1), LOADS)
 
 
 @pytest.mark.slow
