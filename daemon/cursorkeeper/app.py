@@ -21,6 +21,9 @@ import msgspec
 import structlog
 from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.orphans.pulsar_store import PulsarStore
+from cursorkeeper.orphans.removal import Remover
+from cursorkeeper.orphans.watch import OrphanWatch
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.supervised import supervised
@@ -41,6 +44,7 @@ from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from msgspec import structs
 
 log = structlog.get_logger("cursorkeeper")
 
@@ -109,6 +113,9 @@ class Daemon:
         self.telemetry = DaemonTelemetry()
         self.gateway = gateway_client(settings)
         self.zookeeper = zookeeper_client(settings)
+        self.pulsar_zookeeper = self.zookeeper
+        if settings.pulsar_metadata not in ("", settings.zookeeper):
+            self.pulsar_zookeeper = zookeeper_client(structs.replace(settings, zookeeper=settings.pulsar_metadata))
         self.keeper: Keeper | None = None
         self.address = ""
         self.metrics_address = ""
@@ -153,6 +160,9 @@ class Daemon:
         if self.settings.gc_interval_s > 0:
             collecting = supervised("garbage collection", lambda: self._collect_garbage(keeper), keeper.task_ended)
             self._tasks.append(asyncio.create_task(collecting))
+        if self.settings.pulsar_metadata:
+            searching = supervised("the search for orphans", self._orphan_watch(keeper).run, keeper.task_ended)
+            self._tasks.append(asyncio.create_task(searching))
         self._start_metrics()
 
     async def _connect(self, patience: Patience) -> GatewayInfo:
@@ -236,6 +246,14 @@ class Daemon:
                 continue
             log.info("garbage collected", **report.as_fields())
 
+    def _orphan_watch(self, keeper: Keeper) -> OrphanWatch:
+        def new_writer() -> str:
+            return f"{self.settings.identity}/orphans/{random.getrandbits(64):016x}"
+
+        remover = Remover(PulsarStore(self.pulsar_zookeeper), keeper.footers, keeper.ledgers, new_writer)
+        interval_s, delete_after_s = self.settings.orphans_interval_s, self.settings.orphans_delete_after_s
+        return OrphanWatch(remover, self.telemetry, interval_s, delete_after_s, random.Random())
+
     async def stop(self) -> list[str]:
         """Drain and let go of everything; returns the cursors that did not close in time."""
         left: list[str] = []
@@ -248,6 +266,8 @@ class Daemon:
             await self._server.stop(grace=0.5)
         if self._stop_metrics is not None:
             self._stop_metrics()
+        if self.pulsar_zookeeper is not self.zookeeper:
+            await self.pulsar_zookeeper.close()
         await self.zookeeper.close()
         await self.gateway.close()
         return left

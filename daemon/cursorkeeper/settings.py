@@ -68,6 +68,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "daemon_credit_bytes": (4 * KIB, 1 << 40),
     "ack_message_bytes_max": (4 * KIB, 256 * MIB),
     "gc_interval_s": (0, 1e9),
+    "orphans_interval_s": (0.01, 1e9),
     "hello_timeout_s": (0.01, 3_600),
     "streams_max": (1, 1_000_000),
     "openings_at_once_max": (1, 1_000_000),
@@ -257,6 +258,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Bytes of the largest message that a source may send."""
     gc_interval_s: float = 3_600.0
     """How often ledgers that no footer names are looked for; 0: never."""
+    pulsar_metadata: str = ""
+    """host:port[,host:port...][/chroot] of Pulsar's own ZooKeeper: cursors that Pulsar has no more are looked for; empty: they are not."""
+    orphans_interval_s: float = 3_600.0
+    """How often cursors that Pulsar has no more are looked for."""
+    orphans_delete_after_s: float = 0.0
+    """For how long this daemon must have seen that Pulsar does not have a closed cursor, to delete it; 0: it is only told."""
     uvloop: bool = False
     """Use uvloop if it is installed."""
     log_level: str = "info"
@@ -364,6 +371,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(f"log_level = {self.log_level!r}: use one of {', '.join(LOG_LEVELS)}")
         if self.credit_bytes > self.daemon_credit_bytes:
             raise SettingsError(f"credit_bytes {self.credit_bytes} must not be above daemon_credit_bytes {self.daemon_credit_bytes}")
+        if self.orphans_delete_after_s and not self.pulsar_metadata:
+            raise SettingsError(
+                f"orphans_delete_after_s = {self.orphans_delete_after_s:g}: nobody looks for orphans", "set pulsar_metadata"
+            )
         if self.retry_min_ms > self.retry_max_ms:
             raise SettingsError(f"retry_min_ms {self.retry_min_ms} must not be above retry_max_ms {self.retry_max_ms}")
         if self.digest not in Digest.__members__:

@@ -178,7 +178,8 @@ def orphans(
     wrong. The daemon looks by itself if it has `pulsar_metadata`. Exit code 1: the store is doubted, or a footer cannot be read.
     """
     age_s = seconds(age)
-    pulsar = migrating.pulsar_settings(settings, migrating.pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper)
+    address = pulsar_zookeeper or (None if pulsar_broker_conf else settings.pulsar_metadata)
+    pulsar = migrating.pulsar_settings(settings, migrating.pulsar_conf(pulsar_broker_conf or broker_conf), address)
 
     async def work() -> int:
         async with AsyncExitStack() as stack:

@@ -18,6 +18,7 @@ from cursorkeeper.cli import connect, options
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.settings import ALIASES, BYTE_SIZES, ENVIRONMENT_PREFIX, HIDDEN, Settings, SettingsError, load
+from cursorkeeper_clients.zookeeper.settings import parse_servers
 
 HELP = f"""Run the daemon until SIGTERM or SIGINT; then every cursor is flushed and closed.
 
@@ -54,6 +55,7 @@ def check(settings: Settings) -> None:
     """What would otherwise fail in the middle of the start. Raises SettingsError."""
     connect.zookeeper_settings(settings)
     connect.gateway_settings(settings, "writer")
+    _check_pulsar_metadata(settings)
     for name in ("listen", "metrics_listen"):
         address = getattr(settings, name)
         host, colon, port = address.rpartition(":")
@@ -66,6 +68,15 @@ def check(settings: Settings) -> None:
             f"listen = {settings.listen!r} lets everybody who reaches this machine ack, reset and delete",
             "name source_token_file, or set insecure, or listen on 127.0.0.1",
         )
+
+
+def _check_pulsar_metadata(settings: Settings) -> None:
+    try:
+        if settings.pulsar_metadata:
+            parse_servers(settings.pulsar_metadata)
+    except ValueError as e:
+        remedy = "write host:port[,host:port...][/chroot] of Pulsar's ZooKeeper; other metadata stores are not read"
+        raise SettingsError(f"pulsar_metadata = {settings.pulsar_metadata!r}: {e}", remedy) from e
 
 
 def _is_of_this_machine(address: str) -> bool:

@@ -57,6 +57,10 @@ class PulsarStore:
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zk, self._checks = zookeeper, FooterChecks(zookeeper)
 
+    async def start(self) -> None:
+        """Connects, or waits for the connection."""
+        await self._zk.start()
+
     async def sync(self) -> None:
         """What is read from now on is no older than this."""
         await self._zk.sync("/")

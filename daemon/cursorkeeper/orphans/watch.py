@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cursorkeeper.orphans.fleet import PERCENT_MAX, Ages, Fleet, Orphan
@@ -16,8 +16,8 @@ from cursorkeeper.orphans.removal import Ending, Remover
 from cursorkeeper.orphans.search import search
 from cursorkeeper_clients.zookeeper import errors as zk
 
-LOOKUPS_PER_S = 1_000
-"""Cursors of a search; orphans are deleted one after the other."""
+LOOKUPS_PER_S = 500
+"""Cursors of a search. Orphans are deleted one after the other."""
 DELETED_PER_SEARCH_MAX = 1_000
 NAMED_MAX = 5
 """In a line of the log."""
@@ -37,14 +37,14 @@ class OrphanTelemetry(Protocol):
 
 @dataclass(slots=True)
 class OrphanWatch:
-    """`delete_after_s`: since the first search that found an orphan, all later ones did; 0: none is deleted."""
+    """`delete_after_s`: since the first of the searches that all found an orphan; 0: none is deleted."""
 
     remover: Remover
     telemetry: OrphanTelemetry
     interval_s: float
     delete_after_s: float
     rng: random.Random
-    ages: Ages
+    ages: Ages = field(default_factory=Ages)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -58,6 +58,7 @@ class OrphanWatch:
 
     async def look(self) -> None:
         """One search, and what follows from it. Raises ZooKeeperError."""
+        await self.remover.pulsar.start()
         trouble = await self.remover.pulsar.trouble()
         fleet = Fleet() if trouble else await search(self.remover.footers, self.remover.pulsar, pace=_pace)
         problem = trouble or fleet.doubt(PERCENT_MAX)

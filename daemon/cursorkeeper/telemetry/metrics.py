@@ -30,7 +30,7 @@ _BYTES = tuple(float(64 * 2 ** (step / 2)) for step in range(29))
 _WARN = (
     "paused", "cursor refused", "handle refused", "bug", "ledger failed", "ledger left", "acknowledged entries lost",
     "footer to restore", "footer in doubt", "ledger not deleted", "state truncated", "state does not fit",
-    "state recovered that was truncated", "unfinished state", "closed without",
+    "state recovered that was truncated", "unfinished state", "closed without", "orphans", "orphan not",
 )  # fmt: skip
 SUMMED = (
     "accepted_acks", "new_acks", "duplicate_acks", "flushes", "snapshots", "rolls", "inline_backstops", "partial_acks_ignored",
@@ -67,6 +67,11 @@ class DaemonTelemetry:
             buckets=_RECOVERY_SECONDS,
             registry=self.registry,
         )
+        self._orphans = Gauge(
+            "cursorkeeper_orphans",
+            "Cursors that Pulsar has no more, as of the last search; 0 where pulsar_metadata is not set.",
+            registry=self.registry,
+        )
         build = Gauge("cursorkeeper_build_info", "1; what runs, as labels.", ["version", "python"], registry=self.registry)
         build.labels(version("cursorkeeper"), python_version()).set(1)
         ProcessCollector(registry=self.registry)
@@ -85,6 +90,10 @@ class DaemonTelemetry:
     def refused(self, code: str) -> None:
         """A source was told so."""
         self._refusals[code].inc()
+
+    def found_orphans(self, count: int) -> None:
+        """A search was believed."""
+        self._orphans.set(count)
 
     def log(self, event: str, **fields: Any) -> None:
         """Logs an effect, and counts it by its level."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from cursorkeeper.core.names import CursorName
@@ -139,3 +142,50 @@ def test_topics_deleted_by_force(stack: Standalone, tmp_path: Path) -> None:
         assert CursorName(GONE[0], SUB).display in tool(stack, "ls", gateway=False).stdout
     finally:
         holder.stop()
+
+
+def test_a_daemon_that_looks_by_itself(stack: Standalone, tmp_path: Path) -> None:
+    root = ["--root", "/second/cursors"]
+    topics = [f"persistent://t/second/topic-{number}" for number in range(5)]
+    first = Daemon(stack, tmp_path, *root)
+    for topic in topics:
+        asyncio.run(make_cursor(first.address, topic, rounds=1))
+    assert first.stop() == 0
+    asyncio.run(pulsar_has(stack, *topics))
+    asyncio.run(pulsar_has_no(stack, topics[3]))
+    looks = ["--pulsar-metadata", f"{stack.zookeeper}/pulsar", "--orphans-interval-s", "0.3", "--metrics-listen", "127.0.0.1:0"]
+
+    def until_said(daemon: Daemon, event: str) -> dict:
+        for _ in range(600):
+            for line in (tmp_path / "log").read_text().splitlines():
+                if f'"{event}"' in line:
+                    return json.loads(line)
+            assert daemon.process.poll() is None
+            time.sleep(0.1)
+        raise AssertionError(f"{event!r} was not said")
+
+    def metric(daemon: Daemon) -> str:
+        with urlopen(f"http://{daemon.ready['metrics']}/metrics", timeout=60) as page:
+            [line] = [line for line in page.read().decode().splitlines() if line.startswith("cursorkeeper_orphans ")]
+        return line.split()[1]
+
+    teller = Daemon(stack, tmp_path, *root, *looks)
+    try:
+        said = until_said(teller, "orphans found")
+        assert said["cursors"] == [f"{topics[3]}|{SUB}"] and said["level"] == "warning" and metric(teller) == "1.0"
+    finally:
+        assert teller.stop() == 0
+    states = {x["topic"]: x["state"] for x in json_lines(tool(stack, "ls", *root, "--json", "--deleted", gateway=False))}
+    assert states == dict.fromkeys(topics, "closed")
+    deleter = Daemon(stack, tmp_path, *root, *looks, "--orphans-delete-after-s", "0.5")
+    try:
+        assert until_said(deleter, "orphan deleted")["cursor"] == f"{topics[3]}|{SUB}"
+        for _ in range(600):
+            if metric(deleter) == "0.0":
+                break
+            time.sleep(0.1)
+        assert metric(deleter) == "0.0"
+    finally:
+        assert deleter.stop() == 0
+    states = {x["topic"]: x["state"] for x in json_lines(tool(stack, "ls", *root, "--json", "--deleted", gateway=False))}
+    assert states == dict.fromkeys(topics, "closed") | {topics[3]: "deleted"}
