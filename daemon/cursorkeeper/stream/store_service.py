@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -120,9 +121,10 @@ class CursorStoreService(rpc.CursorStoreServicer):
                     yield info_of(runner)
             return
         try:
-            async for stored in self._stored.walk(topics):
-                held = self._keeper.cursors.get(stored.name)
-                yield info_of(held) if held is not None else info_of_stored(stored)
+            async with aclosing(self._stored.walk(topics)) as walk:
+                async for stored in walk:
+                    held = self._keeper.cursors.get(stored.name)
+                    yield info_of(held) if held is not None else info_of_stored(stored)
         except (TooManyWalks, zk.ZooKeeperError) as e:
             await _abort_walk(e, context)
 
@@ -135,13 +137,14 @@ class CursorStoreService(rpc.CursorStoreServicer):
         except RefusedError as e:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{e.message}: {e.remedy}")
         try:
-            async for one in self._stored.delete(request.topic, fencing_token=token, takeover=request.takeover):
-                yield pb.TopicCursorDeleted(
-                    cursor=pb.CursorRef(topic=one.name.topic, subscription=one.name.subscription),
-                    refused=str(one.refused) if one.refused is not None else None,
-                    message=one.message,
-                    remedy=one.remedy,
-                )
+            async with aclosing(self._stored.delete(request.topic, fencing_token=token, takeover=request.takeover)) as outcomes:
+                async for one in outcomes:
+                    yield pb.TopicCursorDeleted(
+                        cursor=pb.CursorRef(topic=one.name.topic, subscription=one.name.subscription),
+                        refused=str(one.refused) if one.refused is not None else None,
+                        message=one.message,
+                        remedy=one.remedy,
+                    )
         except (TooManyWalks, zk.ZooKeeperError) as e:
             await _abort_walk(e, context)
 

@@ -10,8 +10,8 @@ without a fencing token nothing is deleted but the footer that was looked at.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,7 +65,7 @@ class StoredCursors:
         self._keeper = keeper
         self._walks = 0
 
-    async def walk(self, topics: Collection[str]) -> AsyncIterator[Stored]:
+    async def walk(self, topics: Collection[str]) -> AsyncGenerator[Stored, None]:
         """Those of these topics, of all if there are none. What is created or deleted meanwhile may be among them or not. Raises
         TooManyWalks, ZooKeeperError."""
         footers = self._keeper.footers
@@ -82,15 +82,16 @@ class StoredCursors:
             for found in await self._read(batch):
                 yield found
 
-    async def delete(self, topic: str, *, fencing_token: int, takeover: bool) -> AsyncIterator[Outcome]:
+    async def delete(self, topic: str, *, fencing_token: int, takeover: bool) -> AsyncGenerator[Outcome, None]:
         """Every cursor of the topic. Raises as `walk`."""
         batch: list[Stored] = []
-        async for found in self.walk([topic]):
-            batch.append(found)
-            if len(batch) >= DELETES_AT_ONCE:
-                for outcome in await self._delete_all(batch, fencing_token, takeover):
-                    yield outcome
-                batch = []
+        async with aclosing(self.walk([topic])) as walk:
+            async for found in walk:
+                batch.append(found)
+                if len(batch) >= DELETES_AT_ONCE:
+                    for outcome in await self._delete_all(batch, fencing_token, takeover):
+                        yield outcome
+                    batch = []
         for outcome in await self._delete_all(batch, fencing_token, takeover):
             yield outcome
 

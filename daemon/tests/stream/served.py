@@ -57,7 +57,8 @@ class ServedKeeper:
         )
         sessions = SessionFactory(self.keeper, self.pool, name="served", incarnation="1", credentials=self.credentials)
         AckSinkService(sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max).add_to(server)
-        rpc.add_CursorStoreServicer_to_server(CursorStoreService(self.keeper), server)
+        self.store = CursorStoreService(self.keeper)
+        rpc.add_CursorStoreServicer_to_server(self.store, server)
         server.add_insecure_port(self._address)
         await server.start()
         return self

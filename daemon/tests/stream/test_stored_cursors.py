@@ -172,7 +172,7 @@ async def test_walks_are_bounded_and_their_places_come_back() -> None:
         await anext(walk)
     with pytest.raises(TooManyWalks, match="ask again later"):
         await anext(stored.walk([]))
-    await walks[0].aclose()  # type: ignore[attr-defined]
+    await walks[0].aclose()
     await anext(stored.walk([]))
 
 
@@ -207,6 +207,27 @@ async def test_over_grpc_with_the_sources_token_only(monkeypatch: pytest.MonkeyP
             with pytest.raises(grpc.aio.AioRpcError, match="source_token_file") as denied:
                 await store.DeleteTopic(pb.DeleteTopicRequest(topic=GONE), metadata=reader).read()
             assert denied.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    finally:
+        await served.kill()
+
+
+async def test_a_caller_who_leaves_gives_his_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_cursors, "WALKS_MAX", 1)
+    monkeypatch.setattr(stored_cursors, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(stored_cursors, "BUCKET_PAUSE_S", 3_600.0)
+    served = await ServedKeeper().start()
+    try:
+        async with asyncio.timeout(60), SourceConnection(served.address) as session, grpc.aio.insecure_channel(served.address) as channel:
+            await session.open(GONE, "a").wait_opened()
+            store = rpc.CursorStoreStub(channel)
+            for _ in range(2):
+                call = store.List(pb.ListRequest(stored=True))
+                assert (await call.read()).cursor.subscription == "a"
+                with pytest.raises(grpc.aio.AioRpcError, match="ask again later") as said:
+                    await store.DeleteTopic(pb.DeleteTopicRequest(topic=GONE)).read()
+                assert said.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                call.cancel()
+                await until(lambda: not served.store._stored._walks)
     finally:
         await served.kill()
 
