@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -198,11 +197,11 @@ def test_filters_reach_the_source(spark: SparkSession, fleet: dict[str, str], is
         of_keys = load(spark, fleet, mode="failfast", keys=",".join(str(cursor_key(name)) for name in wanted))
         assert {row["cursor"] for row in of_keys.collect()} == {name.display for name in wanted}, "as an option they always do"
         counted = [sum(at % 3 == tenant for at in range(MANY + 1)) for tenant in (1, 2)] + [MANY + 1]
-        orders = itertools.permutations(range(3)) if is_on else [(0, 1, 2)]
-        for order in orders:  # Spark gives every query of one load() what the last filter has planned
-            every = load(spark, fleet)
-            asked = [every.where("tenant = 't1'"), every.where("tenant = 't2'"), every]
-            assert [asked[at].count() for at in order] == [counted[at] for at in order], order
+        every = load(spark, fleet)
+        asked = [every.where("tenant = 't1'"), every.where("tenant = 't2'"), every]
+        order = (0, 1, 2, 0, 2, 1, 0) if is_on else (0, 1, 2)  # each behind each other one
+        # Spark gives every query of one load() what the last filter has planned
+        assert [asked[at].count() for at in order] == [counted[at] for at in order]
         assert asked[0].union(asked[1]).count() == counted[0] + counted[1] and asked[0].union(every).count() == counted[0] + counted[2]
 
 
@@ -259,10 +258,10 @@ def test_what_a_query_has_left_of_the_cursors_is_all_that_is_read(spark: SparkSe
     of_a = cursors.where("tenant = 'a'")
     with pytest.raises(PySparkException, match="persistent://b/n/topic-0"):
         fleet.table("holes").join(of_a, "cursor_key").collect()  # Spark gives no Python source the filter of a join
-    for given in ({}, {"split_bytes": 1}, {"split_bytes": 1, "tasks": 3}):
-        for table in ("holes", "hole_stats", "batch_partials", "checks"):
+    for table in ("holes", "hole_stats", "batch_partials", "checks"):
+        expected = [tuple(row) for row in fleet.table(table, tenant="a", tasks=1).drop("read_at", "stored_bytes").collect()]
+        for given in ({"tasks": 1}, {"split_bytes": 1, "tasks": 3}):
             chosen = fleet.table(table, of=of_a, **given)
-            expected = [tuple(row) for row in fleet.table(table, tenant="a").drop("read_at", "stored_bytes").collect()]
             found = [tuple(row) for row in chosen.drop("read_at", "stored_bytes").collect()]
             assert sorted(map(str, found)) == sorted(map(str, expected)), (table, given)
             assert [(f.name, f.dataType) for f in chosen.schema] == [(f.name, f.dataType) for f in from_arrow_schema(schemas.TABLES[table])]
