@@ -319,7 +319,7 @@ async def test_systems_that_are_away_are_said_so(world: CliWorld) -> None:
 @pytest.mark.parametrize(("slow", "each_s"), [("delay", 0.1), ("ack_delay", 0.4)])
 async def test_a_cursor_that_takes_long_is_not_given_up_while_something_moves(world: CliWorld, slow: str, each_s: float) -> None:
     """Each step of a claim, or of a snapshot, is within the limit, and all of them together are not."""
-    await cold(world)
+    await cold(world, ledgers=4)
     before = await state(world)
     one = await chosen(world)
 
