@@ -280,6 +280,10 @@ final class Cursor implements KeptCursor {
         return resetWanted != null || resetting != null;
     }
 
+    private synchronized boolean isResettingNow() {
+        return resetting != null;
+    }
+
     private Answer<Void> waitingAnswer() {
         if (waitingAnswer == null) {
             waitingAnswer = new Answer<>();
@@ -492,15 +496,12 @@ final class Cursor implements KeptCursor {
             if (resetting == null && resetWanted != null) {
                 resetting = resetWanted;
                 resetWanted = null;
+                takeWaiting();
             }
             reset = resetting;
             isClosing = closing != null;
-            if (reset == null && sending.isEmpty() && !(waiting.isEmpty() && waiting.answers.isEmpty())) {
-                waiting.answers.addAll(0, sending.answers);
-                sending = waiting;
-                sendingBytes = waiting.bytes();
-                waiting = new Changes();
-                waitingAnswer = null;
+            if (reset == null && sending.isEmpty()) {
+                takeWaiting();
             }
         }
         if (reset != null) {
@@ -520,6 +521,16 @@ final class Cursor implements KeptCursor {
         return sending.cursorProperties != null ? sendProperties() : sendAcks();
     }
 
+    /** What waits is to be sent now. */
+    private void takeWaiting() {
+        long before = sending.bytes() + waiting.bytes();
+        sending.join(waiting);
+        sendingBytes = sending.bytes();
+        count(sendingBytes - before);
+        waiting = new Changes();
+        waitingAnswer = null;
+    }
+
     private SourceMessage close(int number) {
         phase = Phase.LEAVING;
         return closed(number);
@@ -529,9 +540,13 @@ final class Cursor implements KeptCursor {
         return SourceMessage.newBuilder().setCloseCursor(CloseCursor.newBuilder().setHandle(number)).build();
     }
 
+    /** Behind the layout, in which the target must be. What the dropped acks' callers wait for is the reset. */
     private SourceMessage send(Reset reset) {
         sending.acks.clear();
         recountSending();
+        if (!sending.layout.isEmpty()) {
+            return sendLayout();
+        }
         reset.seq = ++seq;
         return SourceMessage.newBuilder().setResetCursor(ResetCursor.newBuilder()
                 .setHandle(handle)
@@ -591,7 +606,7 @@ final class Cursor implements KeptCursor {
     }
 
     private void sent(Changes content, int count) {
-        if (sending.isEmpty()) {
+        if (sending.isEmpty() && !isResettingNow()) {
             content.answers.addAll(sending.answers);
             sending.answers = new ArrayList<>();
         }

@@ -137,6 +137,15 @@ final class FakeCursor {
         }
     }
 
+    /** Throws what a reset is refused for. */
+    void checkTarget(Position target) {
+        DataLedger item = durable.layout.get(target.ledger());
+        boolean isBeyond = item == null && !durable.layout.isEmpty() && target.ledger() > durable.layout.lastKey();
+        if (isBeyond || item != null && item.state() == DataLedger.State.CLOSED && target.entry() >= item.entries()) {
+            throw new Refusal(Code.POSITION_OUT_OF_RANGE, "reset target " + target + " does not exist");
+        }
+    }
+
     /** What is durable: Opened, one part, StateEnd. */
     List<KeeperMessage> recovered(int handle, boolean created) {
         StatePart.Builder part = StatePart.newBuilder().setHandle(handle);

@@ -587,6 +587,7 @@ public final class FakeKeeper implements AutoCloseable {
 
         private void reset(Handle handle, ResetCursor reset) {
             Position target = Wire.position(reset.getTarget());
+            handle.cursor.checkTarget(target);
             control(handle, reset.getSeq(), reset.getGeneration(), state -> state.reset(target));
             handle.cursor.generation++;
             handle.confirm();

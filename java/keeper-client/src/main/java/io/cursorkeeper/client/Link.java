@@ -442,7 +442,7 @@ final class Link implements KeeperLink {
         Cursor cursor;
         while ((cursor = queue.poll()) != null) {
             cursor.isQueued.set(false);
-            SourceMessage message = cursor.next();
+            SourceMessage message = next(cursor);
             if (message != null) {
                 if (cursor.isQueued.compareAndSet(false, true)) {
                     queue.add(cursor); // behind the others, for what it has beside this
@@ -451,6 +451,17 @@ final class Link implements KeeperLink {
             }
         }
         return null;
+    }
+
+    private static SourceMessage next(Cursor cursor) {
+        try {
+            return cursor.next();
+        } catch (RuntimeException wrong) { // costs this cursor, and nobody else's turn
+            LOG.log(Level.ERROR, "bug: a message could not be made", wrong);
+            cursor.giveUp(new KeeperException(Code.BAD_MESSAGE, cursor.topic() + "|" + cursor.subscription(),
+                    "a message could not be made: " + wrong, "report this; open it again"));
+            return null;
+        }
     }
 
     private void send(List<SourceMessage> group) {
