@@ -81,7 +81,7 @@ def drive(m: CursorMachine, now: float) -> None:
         m.propose(tombstone, Purpose.DELETE)
     elif m.resets:
         _propose_reset(m, m.resets[0])
-    elif fencing.drive(m):
+    elif m.attach_waiting is not None and fencing.drive(m):
         pass
     elif m.closing:
         _drive_close(m)

@@ -524,7 +524,7 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld, monkeypatch: pyt
     async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> tuple[Plan, str]:
         plan = await look(self, name, footer, ours)
         keeper = await world.keeper(other)
-        await Making(keeper, self.ports, PulsarSource(await read_cursor(self.pulsar, REF)), world.bar, 20.0).run(replace=False)
+        await Making(keeper, self.ports, PulsarSource(await read_cursor(self.pulsar, REF)), world.bar, 20.0, KIND).run(replace=False)
         return plan
 
     monkeypatch.setattr(Importing, "_plan", slower)
