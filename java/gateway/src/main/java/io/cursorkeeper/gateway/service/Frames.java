@@ -1,6 +1,7 @@
 package io.cursorkeeper.gateway.service;
 
 import io.netty.buffer.ByteBuf;
+import io.netty.buffer.Unpooled;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
 
@@ -16,7 +17,10 @@ final class Frames extends ChannelInboundHandlerAdapter {
   /** What HTTP/2 allows unless somebody says otherwise, and the gateway does not. */
   private static final int BODY_BYTES_MAX = 16 << 10;
 
-  private final ByteBuf head = io.netty.buffer.Unpooled.buffer(HEAD_BYTES, HEAD_BYTES);
+  /** Larger ones are in no pool: one that messages leave in any order keeps up to three times their bytes. */
+  private static final int POOLED_BYTES_MAX = 4 << 10;
+
+  private final ByteBuf head = Unpooled.buffer(HEAD_BYTES, HEAD_BYTES);
   private int prefaceLeft = PREFACE_BYTES;
   private ByteBuf frame;
   private boolean isOther;
@@ -60,10 +64,10 @@ final class Frames extends ChannelInboundHandlerAdapter {
       }
       int body = head.getUnsignedMedium(0);
       isOther = body > BODY_BYTES_MAX;
-      frame = context.alloc().buffer(HEAD_BYTES + (isOther ? 0 : body));
+      int size = HEAD_BYTES + (isOther ? 0 : body);
+      frame = (size > POOLED_BYTES_MAX ? Memory.exact() : context.alloc()).directBuffer(size, size);
       frame.writeBytes(head, 0, HEAD_BYTES);
       head.clear();
-      frame.capacity(HEAD_BYTES + (isOther ? 0 : body));
     }
     bytes.readBytes(frame, Math.min(frame.writableBytes(), bytes.readableBytes()));
     if (!frame.isWritable()) {

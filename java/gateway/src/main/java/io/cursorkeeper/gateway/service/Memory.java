@@ -21,6 +21,7 @@ final class Memory {
   private static final int CONNECTIONS_MAX = 1_024;
   /** What a connection may send ahead of what is asked for; HTTP/2 keeps to it. */
   static final int CONNECTION_WINDOW_BYTES = 512 << 10;
+  private static final ByteBufAllocator EXACT = allocator(PoolingPolicy.UnpooledHeap);
 
   private Memory() {}
 
@@ -55,8 +56,17 @@ final class Memory {
 
   /** For all buffers of calls and of the BookKeeper client: one that cannot be had ends the process. */
   static ByteBufAllocator allocator() {
+    return allocator(PoolingPolicy.PooledDirect);
+  }
+
+  /** For what messages that wait are made of: no pool keeps more than they hold. */
+  static ByteBufAllocator exact() {
+    return EXACT;
+  }
+
+  private static ByteBufAllocator allocator(PoolingPolicy pooling) {
     return ByteBufAllocatorBuilder.create()
-        .poolingPolicy(PoolingPolicy.PooledDirect)
+        .poolingPolicy(pooling)
         .outOfMemoryPolicy(OutOfMemoryPolicy.ThrowException)
         .outOfMemoryListener(OutOfMemory::look)
         .build();

@@ -16,6 +16,7 @@ import io.grpc.Status;
 import com.google.protobuf.MessageLite;
 import java.net.SocketAddress;
 import java.util.Comparator;
+import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
@@ -119,6 +120,17 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
     if (openCalls.size() > OPEN_CALLS_MAX) {
       openCalls.stream().filter(one -> !one.isCut).min(Comparator.comparingLong(one -> one.bornNanos))
           .ifPresent(oldest -> oldest.cut("was the oldest of more than " + OPEN_CALLS_MAX + " calls of health and reflection"));
+    }
+  }
+
+  // What those hold who are cut already goes with them, a moment later.
+  private void cutLargest() {
+    List<Peer> others = calls.stream().filter(one -> !one.isCut).toList();
+    long all = others.stream().mapToLong(one -> one.held).sum();
+    if (all > heldBytesMax) {
+      others.stream().max(Comparator.comparingLong(one -> one.held))
+          .ifPresent(largest -> largest.cut("had sent " + largest.held + " bytes of messages that are not taken yet when all"
+              + " peers together had sent " + all + ", the limit is " + heldBytesMax));
     }
   }
 
@@ -238,9 +250,7 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
       if (isLone && held > REQUEST_BYTES_MAX) {
         cut("sent a request of more than " + REQUEST_BYTES_MAX + " bytes, or in too many pieces");
       } else if (all > heldBytesMax) {
-        calls.stream().filter(one -> !one.isCut).max(Comparator.comparingLong(one -> one.held))
-            .ifPresent(largest -> largest.cut("had sent " + largest.held + " bytes of messages that are not taken yet when all"
-                + " peers together had sent " + all + ", the limit is " + heldBytesMax));
+        cutLargest();
       }
     }
 
