@@ -7,6 +7,7 @@ reading, stop in the middle of a message, and send what ours never would.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import struct
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,7 +18,7 @@ import grpc
 import grpc.aio
 import pytest
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
-from cursorkeeper_clients.bookkeeper import GatewayRefused, GatewayRetry, LedgerSpec
+from cursorkeeper_clients.bookkeeper import GatewayRefused, GatewayRetry, GatewayRoll, LedgerSpec
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.stack import JavaProcess, LocalCluster
@@ -30,8 +31,8 @@ OURS = {"application": b"cursorkeeper"}
 SERVICE, HEALTH = "/cursorkeeper.ledgers.v1.Ledgers/", "/grpc.health.v1.Health/"
 WRITER = (("cursorkeeper-role", "writer"),)
 STALL_MAX_MS = 3_000
-SILENT_S = 4
-"""Less than the 5 s after which an append fails: what was sent to a bookie still lies in its connection then, and is not counted."""
+SILENT_S = 30
+WRITERS = 200
 IN_FLIGHT_MAX_BYTES = 40 << 20
 """An eighth of the memory, and a message for each thread that saw room in the window at the same time."""
 APPENDS = 150
@@ -39,6 +40,8 @@ APPENDS = 150
 APPEND_MAX_S = 60.0
 """Of one of them: generous, for a busy machine. Before there were budgets they never came back."""
 LARGE, MIB = 5_000_000, 1 << 20
+ALONE, TRIPLE = LedgerSpec(1, 1, 1), LedgerSpec(3, 3, 2)
+SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +83,12 @@ async def channel(gateway: JavaProcess) -> AsyncIterator[Any]:
         yield made
 
 
-async def created(store: GatewayClient) -> int:
-    """A ledger. The only bookie may be away for a moment: its session ends when it stands still, or the machine does."""
+async def created(store: GatewayClient, spec: LedgerSpec = ALONE) -> int:
+    """A ledger. A bookie may be away for a moment: its session ends when it stands still, or the machine does."""
     async with asyncio.timeout(120):
         while True:
             try:
-                return await store.create(LedgerSpec(1, 1, 1), OURS)
+                return await store.create(spec, OURS)
             except GatewayRetry:
                 await asyncio.sleep(0.2)
 
@@ -101,6 +104,21 @@ async def ledger_of(gateway: JavaProcess, entries: int, size: int) -> int:
 
 def raw(channel: Any, method: str, kind: str) -> Any:
     return getattr(channel, kind)(SERVICE + method, request_serializer=lambda b: b, response_deserializer=lambda b: b)
+
+
+async def create(connection: Any, spec: LedgerSpec) -> int:
+    """A ledger, without our client."""
+    request = pb.CreateRequest(ensemble=spec.ensemble, write_quorum=spec.write_quorum, ack_quorum=spec.ack_quorum, custom_metadata=OURS)
+    made = await raw(connection, "Create", "unary_unary")(request.SerializeToString(), metadata=WRITER)
+    return int(pb.CreateReply.FromString(made).ledger_id)
+
+
+async def health(gateway: JavaProcess) -> int:
+    async with channel(gateway) as fresh:
+        check = fresh.unary_unary(
+            HEALTH + "Check", request_serializer=lambda b: b, response_deserializer=health_pb2.HealthCheckResponse.FromString
+        )
+        return int((await check(b"", timeout=120, wait_for_ready=True)).status)
 
 
 # ---- what they do; each returns when the worst is under way, and goes on until it is closed
@@ -293,50 +311,95 @@ async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, 
         assert gateway.running, gateway.log_tail()
         assert [p async for chunk in store.read(ledger, 0, 20) for p in chunk.payloads] == [bytes(200)] * 21, "a daemon can recover"
     print(f"{worst.__name__}: the slowest of {APPENDS} appends took {slowest_s * 1000:.0f} ms")
-    async with channel(gateway) as fresh:
-        check = fresh.unary_unary(
-            "/grpc.health.v1.Health/Check", request_serializer=lambda b: b, response_deserializer=health_pb2.HealthCheckResponse.FromString
-        )
-        assert (await check(b"", timeout=120, wait_for_ready=True)).status == health_pb2.HealthCheckResponse.SERVING
+    assert await health(gateway) == SERVING
     assert gateway.running, gateway.log_tail()
 
 
-def in_flight_bytes(gateway: JavaProcess) -> int:
+def gauge(gateway: JavaProcess, name: str) -> int:
     with urllib.request.urlopen(f"http://{gateway.ready['metrics']}/metrics", timeout=60) as page:
         lines = page.read().decode().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("cursorkeeper_gateway_in_flight_bytes "))
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"cursorkeeper_gateway_{name} "))
 
 
-async def test_appends_wait_for_silent_bookies_outside_of_the_window(gateway: JavaProcess, cluster: LocalCluster) -> None:
-    """Of 200 streams at once, each a message of its own: few of them are on their way, whatever has arrived."""
-    loop, most = asyncio.get_running_loop(), 0
-    async with asyncio.timeout(240), AsyncExitStack() as stack:
-        writes = []
-        for _ in range(8):
-            opened = await stack.enter_async_context(channel(gateway))
-            for _ in range(25):
-                made = await raw(opened, "Create", "unary_unary")(
-                    pb.CreateRequest(ensemble=1, write_quorum=1, ack_quorum=1, custom_metadata=OURS).SerializeToString(), metadata=WRITER
-                )
-                ledger = pb.CreateReply.FromString(made).ledger_id
-                call = raw(opened, "Append", "stream_stream")(metadata=WRITER)
-                stack.callback(call.cancel)
-                append = pb.LedgerAppend(ledger_id=ledger, payloads=[bytes(1_000_000)])
-                writes.append(call.write(pb.AppendRequest(appends=[append]).SerializeToString()))
-        cluster.bookies[0].freeze()
+async def eventually(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(120):
+        while not await asyncio.to_thread(holds):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def append_until_it_succeeds(connection: Any, spec: LedgerSpec, ledger: int, entry: bytes, over: asyncio.Event) -> None:
+    """A writer that sends its one entry, however large, to a new ledger as soon as the last one failed."""
+    message = pb.AppendRequest(appends=[pb.LedgerAppend(ledger_id=ledger, payloads=[entry])])
+    while not over.is_set():
+        call = raw(connection, "Append", "stream_stream")(metadata=WRITER)
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it was cut off, or there are too few bookies
+            await call.write(message.SerializeToString())
+            reply = await call.read()
+            if reply is not grpc.aio.EOF and pb.AppendReply.FromString(reply).appended:
+                return
+            message.appends[0].ledger_id = await create(connection, spec)
+        call.cancel()
+        await asyncio.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three bookies, and a gateway of 256 MiB."""
+    where = tmp_path_factory.mktemp("silent")
+    with LocalCluster(where, gateways=0) as running:
+        arguments = ["--port", str(free_port()), "--metadata-service-uri", running.metadata_service_uri]
+        running.gateways.append(JavaProcess("gateway", arguments, where / "gateway.log", heap_mib=256))
+        running.gateways[0].start()
+        yield running
+    shutil.rmtree(where)
+
+
+@pytest.mark.parametrize("silent", [1, 3])
+async def test_bookies_that_stand_still_hold_no_more_than_the_window(three: LocalCluster, silent: int) -> None:
+    """Of the entries of 200 writers, for six times as long as the gateway waits for a bookie; what other bookies can do goes on."""
+    gateway, frozen, others = three.gateways[0], three.bookies[:silent], three.bookies[silent:]
+    loop, over, most, beside = asyncio.get_running_loop(), asyncio.Event(), 0, 0
+    spec = ALONE if silent == 1 else TRIPLE
+    async with asyncio.timeout(480), client(gateway) as store, AsyncExitStack() as stack:
+        small, entry = await created(store, TRIPLE), 0
+        for bookie in others:  # so that all of the ledgers are on the first
+            bookie.stop()
+        connections = [await stack.enter_async_context(channel(gateway)) for _ in range(8)]
+        ledgers = [await create(connections[number % 8], spec) for number in range(WRITERS)]
+        for bookie in others:
+            await asyncio.to_thread(bookie.start)
+        await eventually(lambda: gauge(gateway, "writable_bookies") == 3)
+        for bookie in frozen:
+            bookie.freeze()
         try:
-            sending = [asyncio.ensure_future(write) for write in writes]
             ends = loop.time() + SILENT_S
+            writers = [
+                asyncio.ensure_future(append_until_it_succeeds(connections[number % 8], spec, ledger, bytes(LARGE - 100_000), over))
+                for number, ledger in enumerate(ledgers)
+            ]
             while loop.time() < ends:
-                most = max(most, await asyncio.to_thread(in_flight_bytes, gateway))
-                await asyncio.wait(sending, timeout=0.1)
+                if others:
+                    try:
+                        async with asyncio.timeout(APPEND_MAX_S):
+                            await store.append(small, entry, bytes(200))
+                        beside, entry = beside + 1, entry + 1
+                    except GatewayRoll:  # the others may be slow on a busy machine
+                        small, entry = await created(store, LedgerSpec(2, 2, 2)), 0
+                await asyncio.sleep(0.1)
+                most = max(most, await asyncio.to_thread(gauge, gateway, "in_flight_bytes"))
+                assert gateway.running, gateway.log_tail()
+            await eventually(lambda: gauge(gateway, "serving") == bool(others))
         finally:
-            cluster.bookies[0].thaw()
+            over.set()
+            for bookie in frozen:
+                bookie.thaw()
+        await asyncio.wait(writers, timeout=120)
+    print(f"at most {most} bytes in flight; {beside} appends beside them")
     async with asyncio.timeout(120), client(gateway) as store:
-        ledger = await created(store)
-        await store.append(ledger, 0, b"x")
-    print(f"at most {most} bytes in flight")
+        await store.append(await created(store, TRIPLE), 0, b"x")
+        await eventually(lambda: gauge(gateway, "in_flight_bytes") == 0 and gauge(gateway, "serving") == 1)
     assert 0 < most <= IN_FLIGHT_MAX_BYTES
+    assert beside or not others
     assert gateway.running, gateway.log_tail()
 
 

@@ -4,7 +4,6 @@ import com.google.protobuf.ByteString;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.cursorkeeper.gateway.failure.Operation;
 import io.grpc.Status;
-import io.netty.buffer.Unpooled;
 import java.util.ArrayDeque;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
@@ -177,17 +176,12 @@ public final class OpenLedger {
     return null;
   }
 
-  private void push(long entryId, byte[] payload) {
+  private void push(long entryId, byte[] entry) {
     pushed = entryId;
-    window.take(payload.length);
     long startNanos = System.nanoTime();
-    handle.appendAsync(Unpooled.wrappedBuffer(payload)).whenComplete((id, thrown) -> {
-      meter.answered(payload.length, System.nanoTime() - startNanos, thrown);
-      try {
-        answered(entryId, id, thrown);
-      } finally {
-        window.release(payload.length);
-      }
+    handle.appendAsync(new Payload(entry, window)).whenComplete((id, thrown) -> {
+      meter.answered(entry.length, System.nanoTime() - startNanos, thrown);
+      answered(entryId, id, thrown);
     });
   }
 

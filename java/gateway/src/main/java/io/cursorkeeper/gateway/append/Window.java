@@ -4,8 +4,9 @@ import java.util.ArrayDeque;
 import java.util.Queue;
 
 /**
- * Bytes and entries in flight between all streams and the bookies. Overload stops here: a stream hands its message over
- * only when both are under their bound, so at most one message per thread comes on top.
+ * Bytes and entries in flight between all streams and the bookies, from the moment they are handed over until the BookKeeper
+ * client holds them no more. Overload stops here: a stream hands its message over only when both are under their bound, so at
+ * most one message per thread comes on top.
  *
  * <p>Invariant: a stream is in the queue of waiting ones at most once, and is resumed in order of waiting.
  */
@@ -27,7 +28,7 @@ public final class Window {
     entries++;
   }
 
-  /** Uncounts an answered entry, and resumes those who wait if there is room. */
+  /** Uncounts an entry that nobody holds any more, and resumes those who wait if there is room. */
   public void release(int entryBytes) {
     synchronized (this) {
       bytes -= entryBytes;
@@ -42,7 +43,7 @@ public final class Window {
     }
   }
 
-  /** Runs {@code more} as soon as there is room: now, or when entries are answered. */
+  /** Runs {@code more} as soon as there is room: now, or when entries are let go of. */
   public void whenRoom(Runnable more) {
     synchronized (this) {
       if (!hasRoom() || !waiting.isEmpty()) {

@@ -1,7 +1,9 @@
 package io.cursorkeeper.gateway.service;
 
 import io.netty.buffer.ByteBufAllocator;
+import io.netty.util.concurrent.DefaultThreadFactory;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.conf.ClientConfiguration;
 import org.slf4j.Logger;
@@ -11,10 +13,14 @@ import org.slf4j.LoggerFactory;
 final class BookKeeperClient {
   private static final Logger LOG = LoggerFactory.getLogger(BookKeeperClient.class);
 
-  private final BookKeeper client;
+  private static final long TRY_SUSPECTS_EVERY_MS = 2_000;
 
-  private BookKeeperClient(BookKeeper client) {
+  private final BookKeeper client;
+  private final BookieConnections connections;
+
+  private BookKeeperClient(BookKeeper client, BookieConnections connections) {
     this.client = client;
+    this.connections = connections;
   }
 
   /** Connects; throws if ZooKeeper does not answer in time or holds no cluster. */
@@ -34,11 +40,16 @@ final class BookKeeperClient {
     config.setAddEntryQuorumTimeout(settings.addQuorumTimeoutS());
     config.setReadEntryTimeout(settings.readTimeoutS());
     config.setStoreSystemtimeAsLedgerCreationTime(true);
-    config.setNumIOThreads(1);
     config.setNumWorkerThreads(1);
+    // What waits for a connection is in nobody's timeout.
+    config.setClientConnectTimeoutMillis((int) TimeUnit.SECONDS.toMillis(settings.addTimeoutS()));
+    BookieConnections connections = new BookieConnections(
+        new DefaultThreadFactory("bookkeeper-io"), TimeUnit.SECONDS.toMillis(settings.addTimeoutS()), TRY_SUSPECTS_EVERY_MS);
     try {
-      return new BookKeeperClient(BookKeeper.forConfig(config).allocator(buffers).build());
+      return new BookKeeperClient(
+          BookKeeper.forConfig(config).allocator(buffers).eventLoopGroup(connections).build(), connections);
     } catch (Exception failure) {
+      connections.shutdownGracefully(0, 0, TimeUnit.MILLISECONDS);
       throw new IllegalStateException("cannot use the BookKeeper cluster at " + metadataServiceUri
           + "; is ZooKeeper up, and was init-cluster run?", failure);
     }
@@ -57,11 +68,17 @@ final class BookKeeperClient {
         .thenApply(bookies -> bookies.getValue().size());
   }
 
+  /** Bookies that stood still and have not answered since. */
+  int suspects() {
+    return connections.suspects();
+  }
+
   void close() {
     try {
       client.close();
     } catch (Exception failure) {
       LOG.debug("closing the BookKeeper client failed", failure);
     }
+    connections.shutdownGracefully(0, 0, TimeUnit.MILLISECONDS);
   }
 }

@@ -13,6 +13,7 @@ import io.netty.channel.ChannelOption;
 import io.netty.channel.EventLoopGroup;
 import io.netty.channel.MultiThreadIoEventLoopGroup;
 import io.netty.channel.nio.NioIoHandler;
+import io.netty.util.internal.PlatformDependent;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.util.Map;
@@ -209,6 +210,8 @@ public final class Gateway {
     metrics.gauge("open_handles", "Ledgers open for writing", ledgers::size);
     metrics.gauge("reads", "Read calls running", service::reads);
     metrics.gauge("writable_bookies", "Bookies registered as writable", health::writableBookies);
+    metrics.gauge("suspect_bookies", "Bookies that stood still and have not answered since", client::suspects);
+    metrics.gauge("direct_bytes", "Used memory beside the heap, of Netty", PlatformDependent::usedDirectMemory);
     metrics.gauge("zookeeper_connected", "1 while connected", () -> health.connected() ? 1 : 0);
     metrics.gauge("serving", "1 while health says SERVING", () -> health.serving() ? 1 : 0);
     metrics.gauge("heap_bytes", "Used heap",

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.protobuf.ByteString;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
+import io.netty.buffer.ByteBuf;
 import java.lang.reflect.Proxy;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -21,7 +22,9 @@ import org.junit.jupiter.api.Test;
 class OpenLedgerTest {
   private static final int ENTRY_BYTES_MAX = 10;
 
-  private final Deque<CompletableFuture<Long>> adds = new ArrayDeque<>();
+  private record Add(CompletableFuture<Long> answer, ByteBuf entry) {}
+
+  private final Deque<Add> adds = new ArrayDeque<>();
   private final Window window = new Window(1_000, 1_000);
   private final List<String> heard = new ArrayList<>();
   private long nextId;
@@ -36,8 +39,8 @@ class OpenLedgerTest {
         (proxy, method, args) -> switch (method.getName()) {
           case "getId" -> 7L;
           case "appendAsync" -> {
-            adds.add(new CompletableFuture<>());
-            yield adds.getLast();
+            adds.add(new Add(new CompletableFuture<>(), (ByteBuf) args[0]));
+            yield adds.getLast().answer();
           }
           case "closeAsync" -> {
             handleClosed = true;
@@ -77,11 +80,15 @@ class OpenLedgerTest {
   }
 
   private void acknowledge() {
-    adds.remove().complete(nextId++);
+    Add add = adds.remove();
+    add.answer().complete(nextId++);
+    add.entry().release();
   }
 
   private void fail(int code) {
-    adds.remove().completeExceptionally(new BKException(code));
+    Add add = adds.remove();
+    add.answer().completeExceptionally(new BKException(code));
+    add.entry().release();
   }
 
   @Test
@@ -133,6 +140,21 @@ class OpenLedgerTest {
     assertEquals(0, adds.size());
     assertEquals(0, window.entries());
     assertTrue(ledger.close().isCompletedExceptionally());
+  }
+
+  @Test
+  void whatTheClientHoldsIsCountedHoweverItWasAnswered() {
+    append(0, 3, 4);
+    ByteBuf acknowledged = adds.getFirst().entry().retainedDuplicate();
+    ByteBuf failed = adds.getLast().entry().retainedDuplicate();
+    acknowledge();
+    fail(BKException.Code.TimeoutException);
+    assertEquals(2, heard.size());
+    assertEquals(List.of(7L, 2L), List.of(window.bytes(), window.entries()));
+    acknowledged.release();
+    assertEquals(List.of(4L, 1L), List.of(window.bytes(), window.entries()));
+    failed.release();
+    assertEquals(List.of(0L, 0L), List.of(window.bytes(), window.entries()));
   }
 
   @Test
