@@ -6,10 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from cursorkeeper.cli import connect
 from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, FooterState, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format import footer as codec
+from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_clients.zookeeper.values import Create, Stat
 from cursorkeeper_pipeline.source.cursor_plan import tasks_for
@@ -100,3 +102,9 @@ async def write_footers(zookeeper: ZooKeeper, root: str, footers: Sequence[Foote
     step = max(1, min(CREATES, CREATED_BYTES // max([1, *(len(data) for _, data in nodes)])))
     for start in range(0, len(nodes), step):
         await zookeeper.multi([Create(name.path(root), data) for name, data in nodes[start : start + step]])
+
+
+async def add_footers(stack: Standalone, root: str, *footers: Footer | tuple[CursorName, bytes]) -> None:
+    """As `write_footers`, by a client of its own."""
+    async with connect.zookeeper(Options(zookeeper=stack.zookeeper, root=root).settings) as zookeeper:
+        await write_footers(zookeeper, root, footers)

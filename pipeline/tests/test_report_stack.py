@@ -1,18 +1,14 @@
-"""The report on a real ZooKeeper with real cursors: in this process, and as people run it, by spark-submit. No gateway is named."""
+"""The report on a real ZooKeeper with real cursors. No gateway is named."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cursorkeeper.cli import connect
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import FooterState, Stats, Truncation
 from cursorkeeper.core.names import CursorName
@@ -22,8 +18,7 @@ from cursorkeeper_pipeline.jobs import archive, compact, export, report
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, read
 from cursorkeeper_pipeline.source.options import Options
 
-from .cluster import QUICK_JVM
-from .fleet_maker import footer_of, name_of, write_footers
+from .fleet_maker import add_footers, footer_of, name_of, write_footers
 from .real_cursors import fleet
 
 if TYPE_CHECKING:
@@ -32,8 +27,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.jvm
 REAL = CursorName("persistent://real/ns/topic", "sub")
 BIG = CursorName("persistent://big/ns/topic", "sub")
-SUBMIT_MAX_S = 900.0
-"""Two sessions on a busy machine."""
 
 
 async def make(stack: Standalone, root: str) -> None:
@@ -43,11 +36,6 @@ async def make(stack: Standalone, root: str) -> None:
         big = replace(footer_of(BIG, 1), stats=Stats(100, 5_000_000, 1, 1, 0, 0))
         gone = replace(footer_of(name_of(2), 2), state=FooterState.DELETED)
         await write_footers(running.ports.zookeeper, root, [big, gone])
-
-
-async def add(stack: Standalone, root: str, *footers: Any) -> None:
-    async with connect.zookeeper(Options(zookeeper=stack.zookeeper, root=root).settings) as zookeeper:
-        await write_footers(zookeeper, root, footers)
 
 
 def test_a_fleet_its_growth_and_its_findings(spark: SparkSession, stack: Standalone, root: str, tmp_path: Path) -> None:
@@ -66,7 +54,7 @@ def test_a_fleet_its_growth_and_its_findings(spark: SparkSession, stack: Standal
 
     new, cut = name_of(5), CursorName("persistent://cut/ns/topic", "sub")
     truncated = replace(footer_of(cut, 4), truncated=Truncation(7, 0, 0, "1 range"))
-    asyncio.run(add(stack, root, truncated, (new, b'{"version": 1, "no": "footer"}')))
+    asyncio.run(add_footers(stack, root, truncated, (new, b'{"version": 1, "no": "footer"}')))
     second = Reporter("report", str(tmp_path / "second"))
     assert report.run(spark, source, report.Arguments(since=str(tmp_path / "first")), second) == FINDINGS
     facts = json.loads((tmp_path / "second/report.json").read_text())
@@ -85,28 +73,6 @@ def test_zookeeper_that_is_away_is_a_line_with_a_remedy(spark: SparkSession) -> 
         found = problem_of(raised.value)
         assert "127.0.0.1:1" in found.message and found.remedy and "Traceback" not in found.message
         assert len(found.message) < 300 and "--debug" not in found.remedy
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(SUBMIT_MAX_S + 60)
-def test_the_line_of_print_submit_works_as_it_is(stack: Standalone, root: str, tmp_path: Path) -> None:
-    asyncio.run(add(stack, root, replace(footer_of(BIG, 1), stats=Stats(100, 5_000_000, 1, 1, 0, 0)), (name_of(5), b"{}")))
-    told = [
-        "report", "--zookeeper", stack.zookeeper, "--root", root, "--gateway", "127.0.0.1:1", "--master", "local[2]",
-        "--conf", "spark.driver.memory=768m", "--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}",
-        "--out", str(tmp_path / "out"), "--json",
-    ]  # fmt: skip
-    ours = [sys.executable, "-m", "cursorkeeper_pipeline", *told]
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment.pop("PYSPARK_PYTHON", None)
-    environment.pop("PYSPARK_DRIVER_PYTHON", None)
-    line = subprocess.run([*ours, "--print-submit"], env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
-    done = subprocess.run(line, shell=True, env=environment, capture_output=True, text=True, timeout=SUBMIT_MAX_S, cwd=tmp_path)
-    assert done.returncode == FINDINGS, done.stderr[-3000:]
-    facts = json.loads(done.stdout)
-    assert facts == json.loads((tmp_path / "out/report.json").read_text())
-    assert (facts["cursors"]["total"], facts["cursors"]["unreadable"]) == (2, 1)
-    assert facts["forecast"]["pulsarAlone"]["redeliveredAtMost"] == 4_989_998
 
 
 @pytest.mark.parametrize("job", [report, archive, compact, export])
