@@ -1,4 +1,4 @@
-"""The job `import` in Spark on the real stack: tasks whose processes end after any step, a driver that is killed, two drivers at once."""
+"""The job `import` in Spark on the real stack: tasks whose processes end after any step, a driver that is killed, two runs at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cursorkeeper_pipeline.sinks.tasks import LEFT
 from pyspark.cloudpickle import register_pickle_by_value
 
 from pipeline.tests import migration_world as module
-from pipeline.tests.migration_world import LAST, Exits, MigrationWorld, migration_world, newest_report, ref_of, state
+from pipeline.tests.migration_world import LAST, Exits, MigrationWorld, Slow, migration_world, newest_report, ref_of, state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +124,7 @@ def command(world: MigrationWorld, folder: Path) -> list[str]:
     config = folder / "ours.toml"
     config.write_text(f'inline_state_max_bytes = 0\nflush_interval_ms = 5\nroot = "{world.settings.root}"\n')
     where = ["--zookeeper", world.settings.zookeeper, "--gateway", world.settings.gateway, "--config", str(config)]
-    spark = ["--master", "local[1,3]"]  # slow enough for another one to begin beside it
+    spark = ["--master", "local[1,3]"]  # slow enough to be killed in the middle
     for setting in ("spark.driver.memory=512m", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"):
         spark += ["--conf", setting]
     more = ["--pulsar-zookeeper", world.pulsar.zookeeper, "--option", "tasks=4", "--jobs", "1", "--claim-wait-s", "60"]
@@ -135,18 +135,7 @@ def start(world: MigrationWorld, folder: Path) -> subprocess.Popen[bytes]:
     """In a process group of its own: a driver, its JVM, its workers."""
     folder.mkdir(exist_ok=True)
     with (folder / "log").open("wb") as log:
-        return subprocess.Popen(command(world, folder), stdout=subprocess.PIPE, stderr=log, cwd=folder, start_new_session=True)
-
-
-async def ended(driver: subprocess.Popen[bytes], folder: Path, limit_s: float = 180.0) -> dict[str, Any]:
-    """Its report."""
-    try:
-        out, _ = await asyncio.to_thread(driver.communicate, None, limit_s)
-    finally:
-        kill(driver)
-    assert driver.returncode == 0, (driver.returncode, out, (folder / "log").read_text()[-3000:])
-    report: dict[str, Any] = json.loads(out)
-    return report
+        return subprocess.Popen(command(world, folder), stdout=log, stderr=log, cwd=folder, start_new_session=True)
 
 
 def kill(driver: subprocess.Popen[bytes]) -> None:
@@ -161,9 +150,10 @@ async def made(world: MigrationWorld, refs: list[Any]) -> int:
     return sum(footer is not None for footer in await world.ports.footers.read_many([ref.name for ref in refs]))
 
 
-async def until_made(world: MigrationWorld, refs: list[Any], count: int, limit_s: float = 120.0) -> None:
-    until = time.monotonic() + limit_s
+async def until_made(world: MigrationWorld, refs: list[Any], count: int, driver: subprocess.Popen[bytes], folder: Path) -> None:
+    until = time.monotonic() + 120.0
     while await made(world, refs) < count:
+        assert driver.poll() is None, (driver.returncode, (folder / "log").read_text()[-3000:])
         assert time.monotonic() < until, f"{await made(world, refs)} of {count} cursors are made"
         await asyncio.sleep(0.05)  # each look costs a processor that the driver needs
 
@@ -181,28 +171,33 @@ async def until_begun(world: MigrationWorld, runs: int, limit_s: float = 120.0) 
         await asyncio.sleep(0.05)  # as above
 
 
-async def test_a_driver_that_is_killed_and_two_that_go_on_at_once(
+async def test_a_driver_that_is_killed_and_two_runs_that_go_on_at_once(
     spark: SparkSession, stack: Standalone, root: str, tmp_path: Path
 ) -> None:
-    """Of the two, one is a process of its own, and the other is this session, which begins in the middle of it."""
+    """One of the two stands in the middle of a cursor, and holds its claim, until the other has begun; each has a slot of its own."""
     async with migration_world(stack, root) as world:
-        refs = await world.cursors(range(140))
+        refs = await world.cursors(range(100))
         driver = start(world, tmp_path / "killed")
         try:
-            await until_made(world, refs, 15)
+            await until_made(world, refs, 10, driver, tmp_path / "killed")
         finally:
             kill(driver)
         assert await made(world, refs) < len(refs), "the driver was killed in the middle"
-        next_one = start(world, tmp_path / "next")
+        marks = tmp_path / "marks"
+        marks.mkdir()
+        first = asyncio.create_task(Job(spark, world, tmp_path / "first").run(between=Slow(str(marks)), tasks="1", jobs=1))
+        second: asyncio.Task[dict[str, Any]] | None = None
         try:
-            await until_begun(world, 2)  # what more is made may be of the killed one: its Python workers end a moment later
-            ours = await Job(spark, world, tmp_path / "ours").run(jobs=1)
+            await until_begun(world, 2)
+            second = asyncio.create_task(Job(spark, world, tmp_path / "second").run(tasks="1", jobs=1))
+            await until_begun(world, 3)
+            assert not first.done()
         finally:
-            theirs = await ended(next_one, tmp_path / "next")
-        reports = [ours, theirs]
+            (marks / "0-1").touch()
+            reports = await asyncio.gather(*filter(None, (first, second)))
         assert {report["run"]["state"] for report in reports} == {"DONE"} and len({report["run"]["id"] for report in reports}) == 1
         assert all(set(report["statuses"]) <= {"imported", "redone", "already there", LEFT} for report in reports)
         record = await only_record(world)
-        assert (record.id, record.state, record.runs) == (ours["run"]["id"], State.DONE, 3)
+        assert (record.id, record.state, record.runs) == (reports[0]["run"]["id"], State.DONE, 3)
         await world.are_whole(refs)
         assert await world.footer(ref_of(0)) is not None
