@@ -51,6 +51,8 @@ class FakeKeeper:
         self.faults = faults or KeeperFaults()
         self.cursors: dict[str, FakeCursor] = {}
         self.holders: dict[str, tuple[FakeStream, int]] = {}
+        self.fencing_tokens: dict[str, int] = {}
+        """The highest that was seen of each cursor, a deleted one, too."""
         self.shown: dict[str, str] = {}
         """Of the cursors that are held: the source that got the state last."""
         self.streams: set[FakeStream] = set()

@@ -168,6 +168,7 @@ class FakeStream:
             raise FakeRefusal("UNAVAILABLE", "refused on purpose")
         if number in self.handles:
             raise FakeRefusal("BAD_MESSAGE", f"handle {number} is in use")
+        same_token = self._check_token(name, message.fencing_token)
         cursor = keeper.cursors.get(name)
         if cursor is None:
             if not message.create:
@@ -177,15 +178,13 @@ class FakeStream:
             cursor = FakeCursor(name, start, dict(message.cursor_properties), message.layout)
             keeper.cursors[name] = cursor
         elif held := keeper.holders.get(name):
-            if not message.takeover:
+            if not (message.takeover or message.fencing_token):
                 raise FakeRefusal("ALREADY_OPEN", "another handle has it")
-            other, other_number = held
-            other.confirm(other_number)
-            other._forget(other_number)
-            other._refused.add(other_number)
-            other.send(pb.KeeperMessage(deposed=pb.Deposed(handle=other_number, epoch=cursor.epoch)))
+            held[0].depose(held[1], cursor.epoch)
+        keeper.fencing_tokens[name] = message.fencing_token
         resumes = (
             message.HasField("resume")
+            and same_token
             and keeper.shown.get(name) == self.source
             and (message.resume.epoch, message.resume.generation) == (cursor.epoch, cursor.generation)
         )
@@ -205,6 +204,20 @@ class FakeStream:
             for part in cursor.recovered(number):
                 self.send(part)
         self.send(pb.KeeperMessage(credit=pb.Credit(handle=number, granted_bytes=handle.granted)))
+
+    def depose(self, number: int, epoch: int) -> None:
+        """Somebody else has its cursor now; what was accepted is kept."""
+        self.confirm(number)
+        self._forget(number)
+        self._refused.add(number)
+        self.send(pb.KeeperMessage(deposed=pb.Deposed(handle=number, epoch=epoch)))
+
+    def _check_token(self, name: str, token: int) -> bool:
+        """Whether it is the one that was seen last."""
+        seen = self.keeper.fencing_tokens.get(name, 0)
+        if token < seen:
+            raise FakeRefusal("FENCED", f"fencing token {token}, and {seen} was seen")
+        return token == seen
 
     def _acks(self, handle: _Handle, batch: pb.AckBatch) -> None:
         size = batch.ByteSize()
@@ -246,8 +259,18 @@ class FakeStream:
     def _delete(self, message: pb.DeleteCursor) -> None:
         number = message.handle
         name = self.handles[number].cursor.name if number in self.handles else f"{message.topic}|{message.subscription}"
-        if self.keeper.cursors.pop(name, None) is None:
+        cursor = self.keeper.cursors.get(name)
+        if cursor is None:
             raise FakeRefusal("NOT_FOUND", "no such cursor")
+        if message.topic:
+            self._check_token(name, message.fencing_token)
+            held = self.keeper.holders.get(name)
+            if held is not None and not message.fencing_token:
+                raise FakeRefusal("ALREADY_OPEN", "it is open on another handle")
+            if held is not None:
+                held[0].depose(held[1], cursor.epoch)
+            self.keeper.fencing_tokens[name] = message.fencing_token
+        del self.keeper.cursors[name]
         self.keeper.shown.pop(name, None)
         self._forget(number)
         self.send(pb.KeeperMessage(deleted=pb.Deleted(handle=number)))

@@ -47,13 +47,15 @@ class SourceSession:
         takeover: bool = False,
         cursor_properties: Mapping[str, str] | None = None,
         resume: CursorState | None = None,
+        fencing_token: int = 0,
     ) -> CursorHandle:
         """Ask for a cursor; `wait_opened` of the handle gives its state or says why not.
 
         `resume`: what an earlier handle of this source got, in the generation of its newest reset. A keeper that holds the cursor
         unchanged lets the new handle go on without a state and without ZooKeeper (`CursorHandle.resumed`); any other opens as always.
+        `fencing_token`: grows with every successor of this source; with a lower one than was seen it is `Fenced`. 0: none.
         """
-        message = pb.OpenCursor(topic=topic, subscription=subscription, create=create, takeover=takeover)
+        message = pb.OpenCursor(topic=topic, subscription=subscription, create=create, takeover=takeover, fencing_token=fencing_token)
         first, *later = _runs(layout, start, (self.keeper or pb.Hello()).layout_ledgers_max)
         message.layout.CopyFrom(layout_run(first))
         message.cursor_properties.update(cursor_properties or {})
@@ -66,10 +68,10 @@ class SourceSession:
         self.outbox.put(pb.SourceMessage(open_cursor=message).SerializeToString())
         return handle
 
-    async def delete(self, topic: str, subscription: str) -> None:
-        """Delete a cursor that is not open on this stream."""
+    async def delete(self, topic: str, subscription: str, *, fencing_token: int = 0) -> None:
+        """Delete a cursor that is not open on this stream; with a fencing token also one that is open somewhere."""
         handle = self._new_handle(f"{topic}|{subscription}")
-        message = pb.DeleteCursor(handle=handle.number, topic=topic, subscription=subscription)
+        message = pb.DeleteCursor(handle=handle.number, topic=topic, subscription=subscription, fencing_token=fencing_token)
         await handle.wait_left(pb.SourceMessage(delete_cursor=message))
 
     async def wait_ready(self) -> None:

@@ -23,7 +23,7 @@ from cursorkeeper_clients.ack_stream import (
     SourceConnection,
     SourceSession,
 )
-from cursorkeeper_clients.ack_stream.errors import Contradiction, CursorRefused, HeldElsewhere, NoSuchCursor
+from cursorkeeper_clients.ack_stream.errors import Contradiction, CursorRefused, Fenced, HeldElsewhere, NoSuchCursor
 from pyroaring import BitMap
 
 from clients.tests.ack_stream.conftest import SETTINGS
@@ -219,6 +219,35 @@ async def test_a_deleted_cursor_is_gone(session: SourceSession, topic: str, open
         await session.delete(topic, "s")
     with pytest.raises(NoSuchCursor):
         await session.open(topic, "s", create=False).wait_opened()
+
+
+async def test_a_lower_fencing_token_gets_nothing_and_takes_nothing(keeper: Keeper, session: SourceSession, topic: str) -> None:
+    """An equal or higher one needs no takeover; the one that was seen outlives the cursor."""
+    first = session.open(topic, "s", layout=LAYOUT, fencing_token=1)
+    await first.wait_opened()
+    await first.send_acks(entries(10, 1))
+    async with SourceConnection(keeper.address, SETTINGS) as other:
+        again = other.open(topic, "s", layout=LAYOUT, fencing_token=1)
+        await again.wait_opened()
+        second = other.open(topic, "s", layout=LAYOUT, fencing_token=2)
+        assert 1 in (await second.wait_opened()).acked[10]
+        for handle in (first, again):
+            with pytest.raises(CursorDeposed):
+                await handle.wait_durable(await handle.send_acks(entries(10, 2)))
+        for token in (0, 1):
+            with pytest.raises(Fenced) as caught:
+                await session.open(topic, "s", layout=LAYOUT, takeover=True, fencing_token=token).wait_opened()
+            assert caught.value.remedy and not caught.value.retry
+            with pytest.raises(Fenced):
+                await session.delete(topic, "s", fencing_token=token)
+        await second.wait_durable(await second.send_acks(entries(10, 3)))
+        await session.delete(topic, "s", fencing_token=3)
+        with pytest.raises(CursorDeposed):
+            await second.wait_durable(await second.send_acks(entries(10, 4)))
+        with pytest.raises(Fenced):
+            await other.open(topic, "s", layout=LAYOUT, fencing_token=2).wait_opened()
+    state = await session.open(topic, "s", layout=LAYOUT, fencing_token=3).wait_opened()
+    assert state.created and not state.acked
 
 
 async def test_a_broken_stream_is_resumed_without_a_state(keeper: Keeper, topic: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as codec
 from cursorkeeper_clients.ack_stream import Acks, LedgerAcks, PartialBatch, SourceConnection
-from cursorkeeper_clients.ack_stream.errors import CursorDamaged
+from cursorkeeper_clients.ack_stream.errors import CursorDamaged, Fenced
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
@@ -93,10 +93,10 @@ def json_lines(done: subprocess.CompletedProcess[str]) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-async def make_cursor(address: str, topic: str = TOPIC, *, rounds: int = 3) -> None:
+async def make_cursor(address: str, topic: str = TOPIC, *, rounds: int = 3, fencing_token: int = 0) -> None:
     """Acks on the ack stream; left open."""
     async with SourceConnection(address) as session:
-        handle = session.open(topic, SUB, cursor_properties={"k": "v"})
+        handle = session.open(topic, SUB, cursor_properties={"k": "v"}, fencing_token=fencing_token)
         await handle.wait_opened()
         for at in range(rounds):
             entries = np.arange(1 + 100 * at, 90 + 100 * at, 2, dtype=np.uint32)
@@ -289,6 +289,32 @@ def test_a_lost_footer_of_a_high_version_comes_back_above_it(stack: Standalone, 
     done = json_lines(tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), "--yes", "--json"))[0]
     assert done["version"] == version + 1
     assert tool(stack, "export", name.display).stdout.splitlines()[1:] == whole
+
+
+def test_a_fencing_token_is_kept_and_forgotten(stack: Standalone, tmp_path: Path) -> None:
+    """Over a kill and another daemon; until a person, asked by name, forgets it."""
+    name = CursorName("persistent://t/ns/fenced", SUB)
+    first = Daemon(stack, tmp_path)
+    asyncio.run(make_cursor(first.address, name.topic, fencing_token=7))
+    first.kill()
+    second = Daemon(stack, tmp_path)
+    for token in (0, 6):
+        with pytest.raises(Fenced, match="cursorkeeper forget-token"):
+            asyncio.run(make_cursor(second.address, name.topic, fencing_token=token))
+    open_still = tool(stack, "forget-token", name.display, "--yes", code=1)
+    assert "it is open (epoch 1" in open_still.stderr
+    asyncio.run(make_cursor(second.address, name.topic, fencing_token=7))
+    assert second.stop() == 0
+    whole = tool(stack, "export", name.display).stdout.splitlines()[1:]
+    asked = tool(stack, "forget-token", name.display, code=1)
+    assert "fencing token 7" in asked.stdout and "add --yes" in asked.stderr
+    done = json_lines(tool(stack, "forget-token", name.display, "--yes", "--json"))[0]
+    assert done["written"] and (done["fencingToken"], done["footer"]["fencingToken"]) == (7, 7)
+    assert "nothing is to be done" in tool(stack, "forget-token", name.display).stdout
+    assert tool(stack, "export", name.display).stdout.splitlines()[1:] == whole
+    third = Daemon(stack, tmp_path)
+    asyncio.run(make_cursor(third.address, name.topic))
+    assert third.stop() == 0
 
 
 def test_an_older_footer_and_one_that_was_made_anew(stack: Standalone, tmp_path: Path) -> None:

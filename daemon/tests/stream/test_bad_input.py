@@ -317,6 +317,17 @@ async def test_names_that_cannot_be_kept(wire: Wire) -> None:
         assert (refused.handle, pb.RefusedCode.Name(refused.code)) == (handle, code)
 
 
+async def test_a_fencing_token_that_no_footer_can_hold(wire: Wire) -> None:
+    await wire.open()
+    token = 1 << 63
+    wire.send(open_cursor=pb.OpenCursor(handle=2, topic=TOPIC, subscription="other", create=True, fencing_token=token))
+    refused = await wire.until("refused")
+    assert (refused.handle, refused.code) == (2, pb.BAD_MESSAGE) and f"{token}, at most {token - 1} is possible" in refused.message
+    wire.send(delete_cursor=pb.DeleteCursor(handle=3, topic=TOPIC, subscription="other", fencing_token=token))
+    assert (await wire.until("refused")).code == pb.BAD_MESSAGE
+    await wire.open(4, "other", fencing_token=token - 1)
+
+
 async def test_layouts_that_contradict(wire: Wire) -> None:
     await wire.open()
     wire.send(ack_batch=pb.AckBatch(handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[40])]))
