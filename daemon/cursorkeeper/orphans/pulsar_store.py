@@ -1,7 +1,8 @@
 """What Pulsar's metadata store says of a cursor of ours: whether Pulsar has it. Only reads, for the search for orphans.
 
-A name may be spelt in more than one way: Pulsar encodes names of topics and subscriptions in paths, and sources that are no brokers may
-know them as they are encoded. A cursor is there if any spelling is. Only ZooKeeper is known: a cluster that was moved off
+A name may be spelt in more than one way: persistent://tenant/namespace/topic, or tenant/namespace/persistent/topic as a broker's
+managed ledger is called; and Pulsar encodes names of topics and subscriptions in paths, so that a source may know them as they are encoded.
+A cursor is there if any spelling is. Only ZooKeeper is known: a cluster that was moved off
 ZooKeeper (PIP-454) leaves its old nodes there, and a flag that says so.
 """
 
@@ -26,6 +27,8 @@ STAYS = ("NOT_STARTED", "FAILED")
 
 def topic_paths(topic: str) -> list[str]:
     """Where the topic's znode may be, the usual place first. Raises ValueError for what is no persistent topic."""
+    if _is_managed_ledger(topic):
+        return _legal(f"{names.ROOT}/{topic}")
     usual = names.topic_path(topic)
     local = topic.removeprefix(f"{names.DOMAIN}://").split("/", 3)[-1]
     return _legal(usual, *([] if "/" in local else [f"{usual.rpartition('/')[0]}/{local}"]))
@@ -33,9 +36,15 @@ def topic_paths(topic: str) -> list[str]:
 
 def cursor_paths(name: CursorName) -> list[str]:
     """Where the cursor's znode may be, the usual place first. Raises ValueError for what is no cursor of a persistent topic."""
-    usual = names.cursor_path(name.topic, name.subscription).rpartition("/")[2]
-    spelt = [usual] if "/" in name.subscription else [usual, name.subscription]
+    encoded = names.encode_name(name.subscription)
+    spelt = [encoded] if "/" in name.subscription else [encoded, name.subscription]
     return _legal(*(f"{topic}/{child}" for topic, child in product(topic_paths(name.topic), spelt)))
+
+
+def _is_managed_ledger(topic: str) -> bool:
+    """Whether it is what a broker calls a topic's managed ledger, `tenant/namespace/persistent/topic`, as it is in paths."""
+    parts = topic.split("/")
+    return len(parts) in (4, 5) and all(parts) and parts[-2] == names.DOMAIN
 
 
 def _legal(*paths: str) -> list[str]:

@@ -32,6 +32,8 @@ FOREIGN = [
     CursorName("segment://t/ns/topic/0000-7fff-1", "sub"),
     CursorName("demo", "sub"),
     CursorName("persistent://t/ns", "sub"),
+    CursorName("t/ns/non-persistent/topic", "sub"),
+    CursorName("t//persistent/topic", "sub"),
     CursorName("persistent://t/ns/topic", ".."),
 ]
 
@@ -56,6 +58,19 @@ async def test_a_name_that_a_source_knows_as_it_is_encoded_is_there_too(world: O
     await world.subscribed(CursorName("persistent://t/ns/a topic", "a/sub"))
     assert (await world.searched()).orphans_count == 0
     assert len(cursor_paths(CursorName("persistent://t/ns/a topic", "a/sub"))) == 2, "a slash is in no name of a znode"
+
+
+async def test_a_cursor_under_the_name_of_its_managed_ledger(world: OrphanWorld) -> None:
+    """What a broker calls it: with the name of the topic behind its domain, and both names as they are in paths."""
+    theirs = CursorName("persistent://t/ns/a topic", "a/sub")
+    ours = CursorName("t/ns/persistent/a+topic", "a%2Fsub")
+    await world.closed(ours)
+    await world.subscribed(theirs)
+    fleet = await world.searched()
+    assert (fleet.cursors, fleet.foreign, fleet.with_topic, fleet.orphans_count) == (1, 0, 1, 0)
+    await world.deleted_by_force(theirs)
+    [orphan] = (await world.searched()).orphans
+    assert orphan.name == ours and orphan.why is Why.TOPIC
 
 
 async def test_what_pulsar_cannot_have_is_no_orphan(world: OrphanWorld) -> None:
