@@ -19,6 +19,8 @@ from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.runtime.runner import CursorRunner
 from cursorkeeper.settings import Settings
+from cursorkeeper_clients.bookkeeper.client import GatewayClient
+from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.stack import Standalone
 
 from bench.rows import Row, quantile
@@ -58,7 +60,7 @@ async def run(stack: Standalone) -> list[Row]:
     daemon = Daemon(Settings(listen="127.0.0.1:0", metrics_listen="", gateway=stack.gateway, zookeeper=stack.zookeeper))
     await daemon.start()
     try:
-        return [*await _flush(daemon), *await _recovery(daemon)]
+        return [*await _flush(daemon, stack), *await _recovery(daemon)]
     finally:
         await daemon.stop()
 
@@ -73,9 +75,11 @@ async def _opened(daemon: Daemon, topic: str) -> tuple[CursorRunner, Ear, int]:
     return keeper.cursors[name], ear, attach
 
 
-async def _flush(daemon: Daemon) -> list[Row]:
+async def _flush(daemon: Daemon, stack: Standalone) -> list[Row]:
     runner, ear, attach = await _opened(daemon, "flush")
-    raw_ledger = await daemon.gateway.create(daemon.settings.policy.full, {"application": APPLICATION})
+    gateway = GatewayClient(GatewayClientSettings(stack.gateway))  # the daemon's own appends to ledgers of its deployment only
+    await gateway.start()
+    raw_ledger = await gateway.create(daemon.settings.policy.full, {"application": APPLICATION})
     rng = np.random.default_rng(3)
     flushes: list[float] = []
     raws: list[float] = []
@@ -90,9 +94,10 @@ async def _flush(daemon: Daemon) -> list[Row]:
         flushes.append(time.perf_counter() - began)
         size = runner.machine.counters.flushed_bytes - before
         began = time.perf_counter()
-        await daemon.gateway.append(raw_ledger, number - 1, bytes(size))
+        await gateway.append(raw_ledger, number - 1, bytes(size))
         raws.append(time.perf_counter() - began)
-    await daemon.gateway.delete(raw_ledger)
+    await gateway.delete(raw_ledger)
+    await gateway.close()
     rows = []
     for share, name in ((0.5, "p50"), (0.99, "p99")):
         mine, raw = quantile(flushes[20:], share), quantile(raws[20:], share)
