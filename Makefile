@@ -16,7 +16,7 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes broker-classes demo test test-pipeline test-containers test-fast test-java check mutants bench images up down clean
+.PHONY: help setup jar dist interop-classes broker-classes demo demo-pulsar test test-pipeline test-containers test-fast test-java check mutants bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
@@ -75,6 +75,10 @@ broker-classes: $(BROKERS)
 demo: setup $(JAR)
 	$(BIN)/cursorkeeper demo
 	$(BIN)/cursorkeeper demo --trace testdata/pulsar-trace
+
+# Real brokers, killed right after the last receipt of an ack. ARGS=--json: one JSON line at the end.
+demo-pulsar: setup $(JAR) broker-classes
+	$(BIN)/python -m cursorkeeper.demo.pulsar $(ARGS)
 
 check: setup $(VENV)/.spark
 	$(BIN)/ruff check .

@@ -23,11 +23,11 @@ class ProcessFailed(Exception):
     """A process ended that should not have; the message holds the end of its log."""
 
 
-class PythonProcess:
-    """A module of this distribution as a process of its own; its standard output is JSON lines."""
+class LineProcess:
+    """A process whose standard output is JSON lines."""
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
-        self.name, self.log, self._arguments = name, log, list(arguments)
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name, self.log, self._command = name, log, list(command)
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -44,7 +44,7 @@ class PythonProcess:
         """Start it; does not wait for it to be ready."""
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", *self._arguments, "--parent-pid", str(os.getpid()),
+                *self._command,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, limit=STREAM_LIMIT_BYTES,
             )  # fmt: skip
 
@@ -95,6 +95,17 @@ class PythonProcess:
         return ""
 
 
+class PythonProcess(LineProcess):
+    """A module of this distribution as a process of its own."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        super().__init__(name, self._python(arguments), log)
+
+    @staticmethod
+    def _python(arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", *arguments, "--parent-pid", str(os.getpid())]
+
+
 class DaemonProcess(PythonProcess):
     """`cursorkeeper run` on a fixed port, so that a source finds it again after a kill."""
 
@@ -107,7 +118,7 @@ class DaemonProcess(PythonProcess):
     def _choose_ports(self) -> None:
         self.address, self.metrics = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         own = ["cursorkeeper.cli.main", "run", "--listen", self.address, "--metrics-listen", self.metrics]
-        self._arguments = [*own, *self._fixed]
+        self._command = self._python([*own, *self._fixed])
 
     async def restart_elsewhere(self) -> None:
         """After a kill: a new process at another address, as a new owner would be."""

@@ -1,0 +1,117 @@
+"""What the play found: one value, a page with two large numbers, and one JSON line.
+
+Words: a *redelivery* is of a message whose ack was not confirmed, and is right; a *duplicate* is of one whose ack was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from rich.columns import Columns
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+GLYPHS = {
+    "0": ("███", "█ █", "█ █", "█ █", "███"), "1": (" █ ", "██ ", " █ ", " █ ", "███"), "2": ("███", "  █", "███", "█  ", "███"),
+    "3": ("███", "  █", "███", "  █", "███"), "4": ("█ █", "█ █", "███", "  █", "  █"), "5": ("███", "█  ", "███", "  █", "███"),
+    "6": ("███", "█  ", "███", "█ █", "███"), "7": ("███", "  █", "  █", "  █", "  █"), "8": ("███", "█ █", "███", "█ █", "███"),
+    "9": ("███", "█ █", "███", "  █", "███"), ",": (" ", " ", " ", " ", "▞"),
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Half:
+    """One broker. Counts are of messages; `acked` of those whose ack was confirmed by a receipt before the kill."""
+
+    data_ledgers: int
+    acked: int
+    acks_per_second: float
+    receipt_ms_p50: float
+    receipt_ms_p99: float
+    restart_seconds: float
+    redelivered: int
+    unacked: int
+    unacked_not_delivered: int
+
+
+@dataclass(slots=True)
+class Report:
+    """`without` is always there when the play has ended; `plugin` only if its jar was."""
+
+    version: str
+    messages: int
+    without: Half | None = None
+    plugin: Half | None = None
+    seconds: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        """Nothing un-acked is missing anywhere, and with the plugin nothing confirmed came again."""
+        halves = [half for half in (self.without, self.plugin) if half is not None]
+        return bool(halves) and not any(h.unacked_not_delivered for h in halves) and not (self.plugin and self.plugin.redelivered)
+
+    def json_line(self) -> str:
+        """Without the plugin, what is only known with it is null. Receipts and `unacked_not_delivered` are then the stock broker's."""
+        stock, ours = self.without, self.plugin
+        assert stock is not None
+        last = ours or stock
+        return msgspec.json.encode(
+            {
+                "version": self.version,
+                "messages": self.messages,
+                "data_ledgers": last.data_ledgers,
+                "seconds": round(self.seconds, 1),
+                "acked": last.acked,
+                "redelivered_without": stock.redelivered,
+                "redelivered_with": ours.redelivered if ours else None,
+                "unacked_not_delivered": last.unacked_not_delivered,
+                "throughput_ratio": round(ours.acks_per_second / stock.acks_per_second, 3) if ours else None,
+                "receipt_ms_p50": ours.receipt_ms_p50 if ours else None,
+                "receipt_ms_p99": ours.receipt_ms_p99 if ours else None,
+                "stock_receipt_ms_p50": stock.receipt_ms_p50,
+                "stock_receipt_ms_p99": stock.receipt_ms_p99,
+            }
+        ).decode()
+
+    def show(self, console: Console) -> None:
+        """The page."""
+        halves = [("Pulsar as it is", self.without), ("with CursorKeeper", self.plugin)]
+        shown = [(title, half) for title, half in halves if half is not None]
+        numbers = [_number(title, half.redelivered) for title, half in shown]
+        question = Text(f"Of {shown[0][1].acked:,} messages whose acks were confirmed, delivered again after kill -9:", style="bold")
+        table = Table(box=None, padding=(0, 2))
+        table.add_column("", style="dim")
+        for title, _ in shown:
+            table.add_column(title, justify="right")
+        for name, values in _lines([half for _, half in shown]):
+            table.add_row(name, *values)
+        note = Text(
+            f"Pulsar {self.version}, {self.messages:,} messages, real ZooKeeper and bookies, {self.seconds:.0f} s in all", style="dim"
+        )
+        border = "green" if self.is_good and self.plugin else "red"
+        console.print(Panel(Group(question, Text(""), Columns(numbers, padding=(0, 4)), Text(""), table, Text(""), note),
+                            border_style=border, expand=False, padding=(1, 2)))  # fmt: skip
+
+
+def _number(title: str, count: int) -> Group:
+    style = "bold green" if count == 0 else "bold red"
+    return Group(Text(title), *(Text(line, style=style) for line in large(f"{count:,}")))
+
+
+def large(text: str) -> list[str]:
+    """Five lines for digits and commas."""
+    return [" ".join(GLYPHS[letter][row] for letter in text) for row in range(5)]
+
+
+def _lines(halves: list[Half]) -> list[tuple[str, list[str]]]:
+    return [
+        ("un-acked, and delivered again", [f"{h.unacked - h.unacked_not_delivered:,} of {h.unacked:,}" for h in halves]),
+        ("received and acked a second", [f"{h.acks_per_second:,.0f}" for h in halves]),
+        ("receipt of an ack, p50", [f"{h.receipt_ms_p50:.1f} ms" for h in halves]),
+        ("receipt of an ack, p99", [f"{h.receipt_ms_p99:.1f} ms" for h in halves]),
+        ("data ledgers of the topic", [f"{h.data_ledgers}" for h in halves]),
+        ("broker back after", [f"{h.restart_seconds:.1f} s" for h in halves]),
+    ]
