@@ -102,6 +102,8 @@ class _Stage:
             stock = cluster.broker("stock", conf=self._case.broker_conf())
             report.without = await self._half(stock, "as it is")
             if self._case.plugin is not None:
+                with self._waiting("the broker stops"):  # in order: the next one would wait for this one's session to end
+                    await asyncio.to_thread(stock.stop)
                 report.plugin = await self._with_plugin(cluster, self._case.plugin)
         finally:
             await asyncio.to_thread(cluster.kill)
@@ -128,15 +130,13 @@ class _Stage:
         ledgers = await asyncio.to_thread(_data_ledgers, broker)
         self._say(f"{produced.count:,} messages in {ledgers} data ledgers; a tenth of them in batches")
         consumed = await self._traffic(topic, "consume", Consumed, "received and acked", broker.kill)
-        self._say(f"{consumed.acked:,} acks, each with its receipt. kill -9 of the broker, right after the last one")
+        self._say(f"{consumed.acked:,} acks, each with its receipt; kill -9: the broker, after the last one")
         began = time.monotonic()
         with self._waiting("the broker starts again"):
             await asyncio.to_thread(broker.start)
         back_s = time.monotonic() - began
         counted = await self._traffic(topic, "count", Counted, "delivered again")
-        with self._waiting("the broker stops"):  # in order: the next one would wait for this one's session to end
-            await asyncio.to_thread(broker.stop)
-        self._say(f"it was back after {back_s:.1f} s, and delivered {counted.confirmed_again:,} messages that were confirmed")
+        self._say(f"it is back after {back_s:.1f} s: {counted.confirmed_again:,} confirmed messages delivered again")
         return Half(
             data_ledgers=ledgers,
             acked=consumed.acked,

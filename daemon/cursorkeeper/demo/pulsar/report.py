@@ -81,7 +81,7 @@ class Report:
         halves = [("Pulsar as it is", self.without), ("with CursorKeeper", self.plugin)]
         shown = [(title, half) for title, half in halves if half is not None]
         numbers = [_number(title, half.redelivered) for title, half in shown]
-        question = Text(f"Of {shown[0][1].acked:,} messages whose acks were confirmed, delivered again after kill -9:", style="bold")
+        question = Text(f"{shown[0][1].acked:,} acks confirmed. Delivered again after kill -9:", style="bold")
         table = Table(box=None, padding=(0, 2))
         table.add_column("", style="dim")
         for title, _ in shown:
