@@ -208,6 +208,36 @@ async def test_somebody_opens_it_in_the_middle_and_wins(world: CliWorld, at: int
     assert all(before.acked_of(ledger) <= now.acked_of(ledger) for ledger in before.ledgers)
 
 
+async def fenced(world: CliWorld) -> None:
+    """Cold, and opened with fencing token 7 last."""
+    await cold(world)
+    await world.close(await world.source(fencing_token=7))
+
+
+async def test_the_fencing_token_stays(world: CliWorld) -> None:
+    await fenced(world)
+    assert (await compacted(world))["outcome"] == "COMPACTED"
+    assert (await world.footer()).fencing_token == 7
+    assert (await world.source(fencing_token=6)).told.ended == "refused"
+    assert (await world.source(fencing_token=7)).told.machine is not None
+
+
+async def test_a_broker_whose_token_is_not_lower_deposes_it(world: CliWorld) -> None:
+    """Without takeover; and one with a lower token does not."""
+    await fenced(world)
+    came: list[asyncio.Task[Source]] = []
+
+    def say(step: str) -> None:
+        if step == "claimed" and not came:
+            for token in (6, 7):
+                came.append(asyncio.get_running_loop().create_task(world.source(fencing_token=token, takeover=token < 7)))
+
+    assert (await compacted(world, say=say))["outcome"] == "BUSY"
+    lower, equal = [await task for task in came]
+    assert lower.told.ended == "refused" and lower.told.refused is not None and lower.told.refused[0] == "FENCED"
+    await equal.durable(equal.ack(acks(8, 777)))
+
+
 @pytest.mark.parametrize("at", range(len(STEPS)), ids=[f"{n}-{step}" for n, step in enumerate(STEPS)])
 async def test_it_dies_at_any_step_and_the_next_run_goes_on(world: CliWorld, at: int) -> None:
     await cold(world)
