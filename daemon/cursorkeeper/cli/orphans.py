@@ -38,7 +38,7 @@ DOUBTED = (
 )
 OPEN = (
     "an open one is closed by its daemon (`writer` of --json) when its source has been away for detached_cursor_max_ms; one whose daemon "
-    "is gone for ever stays until a source deletes it by name (DeleteCursor)"
+    "is gone for ever stays until a source deletes it by name (DeleteCursor, with the `fencingToken` of --json)"
 )
 
 

@@ -41,12 +41,14 @@ class Orphan:
     written_ms: int
     ledgers: int
     stored_bytes: int
+    fencing_token: int = 0
 
     @classmethod
     def of(cls, name: CursorName, why: Why, footer: Footer, *, version: int, written_ms: int, footer_bytes: int) -> Orphan:
         snapshot_bytes = footer.base.length if isinstance(footer.base, SnapshotBase) else 0
         stored_bytes = footer_bytes + snapshot_bytes + footer.stats.delta_bytes
-        return cls(name, why, footer.state, footer.writer, version, written_ms, len(footer.named_ledgers()), stored_bytes)
+        ledgers = len(footer.named_ledgers())
+        return cls(name, why, footer.state, footer.writer, version, written_ms, ledgers, stored_bytes, footer.fencing_token)
 
     @property
     def is_open(self) -> bool:
@@ -68,7 +70,7 @@ class Orphan:
         return {
             "cursor": self.name.display, "topic": self.name.topic, "subscription": self.name.subscription, "gone": str(self.why),
             "state": str(self.state), "writer": self.writer, "writtenMs": self.written_ms, "ledgers": self.ledgers,
-            "storedBytes": self.stored_bytes,
+            "storedBytes": self.stored_bytes, "fencingToken": self.fencing_token,
         }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.zookeeper.fake_faults import NotNow
 
 from daemon.tests.orphans.conftest import OrphanWorld
-from daemon.tests.support.world import NAME
+from daemon.tests.support.world import NAME, Recorder, Source
 
 DAY_S = 86_400.0
 WELL = [CursorName(f"persistent://t/ns/well-{number}", "sub") for number in range(4)]
@@ -61,7 +61,7 @@ async def test_a_dry_run_changes_nothing(world: OrphanWorld, told: Told) -> None
     orphan, summary = told.lines
     assert orphan | {"writer": "", "writtenMs": 0, "storedBytes": 0} == {
         "cursor": NAME.display, "topic": NAME.topic, "subscription": NAME.subscription, "gone": "topic", "state": "closed", "writer": "",
-        "writtenMs": 0, "ledgers": 1, "storedBytes": 0, "idleS": 5, "verdict": "may go",
+        "writtenMs": 0, "ledgers": 1, "storedBytes": 0, "fencingToken": 0, "idleS": 5, "verdict": "may go",
     }  # fmt: skip
     assert summary == {
         "summary": "orphans", "orphans": 1, "cursors": 5, "foreign": 0, "unreadable": 0, "listed": 1, "verdicts": {"may go": 1},
@@ -146,6 +146,19 @@ async def test_zookeeper_that_goes_away_is_exit_code_three(world: OrphanWorld, t
     assert await told.run(delete=True) == AWAY and "run it again when ZooKeeper is back" in told.err and "1 undecided" in told.out
     world.zookeeper.faults.clear()
     assert await world.footer() == before
+
+
+async def test_what_a_killed_daemon_left_open_goes_by_its_name_and_token(world: OrphanWorld, told: Told) -> None:
+    killed = Source(await world.keeper("killed"))
+    await killed.open(fencing_token=7)
+    killed.keeper.abandon()
+    assert await told.run(delete=True, as_json=True) == 0
+    assert told.lines[-1]["verdicts"] == {"open": 1} and (await world.footer()).state is FooterState.OPEN
+    [orphan] = (await world.searched()).orphans
+    gone = Recorder()
+    (await world.keeper("next")).delete_unopened(NAME, gone, fencing_token=orphan.fencing_token)
+    await gone.until(lambda: bool(gone.ended))
+    assert gone.ended == "deleted" and await told.run() == 0 and told.out.startswith("0 orphans")
 
 
 @pytest.mark.parametrize(("text", "expected_s"), [("24h", DAY_S), ("90 m", 5_400.0), ("0s", 0.0), ("1.5d", 1.5 * DAY_S)])
