@@ -9,6 +9,8 @@ JAVA_SOURCES := java/pom.xml $(shell find java/gateway java/reader java/keeper-c
 INTEROP := .build/interop
 BROKERS := .build/brokers/.resolved
 INTEROP_SOURCES := $(shell find java/interop -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.properties' \) -print 2>/dev/null)
+PLUGIN := java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar
+PLUGIN_SOURCES := $(shell find java/pulsar-plugin java/keeper-client -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.txt' \) -print 2>/dev/null) proto/acks.proto
 
 WORKERS ?= 2
 
@@ -16,7 +18,7 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes broker-classes demo demo-pulsar test test-pipeline test-containers test-fast test-java check mutants bench images up down clean
+.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-fast test-java check mutants bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
@@ -72,6 +74,16 @@ $(BROKERS): $(wildcard java/brokers/pom.xml java/brokers/*/pom.xml)
 
 broker-classes: $(BROKERS)
 
+# The plugin for Pulsar's brokers, and its tests' classes. Its Java tests run under `make test`.
+$(PLUGIN): $(PLUGIN_SOURCES)
+	mvn -q -B -f java/pulsar-plugin/pom.xml -DskipTests package
+	@touch $@
+
+plugin-jar: $(PLUGIN)
+
+test-plugin:
+	mvn -q -B -f java/pulsar-plugin/pom.xml -Dtest='org.apache.bookkeeper.mledger.impl.*Test,io.cursorkeeper.pulsar.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
+
 demo: setup $(JAR)
 	$(BIN)/cursorkeeper demo
 	$(BIN)/cursorkeeper demo --trace testdata/pulsar-trace
@@ -91,8 +103,8 @@ test-fast: setup
 test-java:
 	mvn -q -B -f java/pom.xml verify
 
-test: setup check test-java interop-classes broker-classes
-	@touch $(JAR)
+test: setup check test-java interop-classes broker-classes test-plugin
+	@touch $(JAR) $(PLUGIN)
 	$(SIDE_BY_SIDE)
 	$(ONE_WITH_SPARK)
 
@@ -131,5 +143,5 @@ down:
 	CURSORKEEPER_VERSION=$(VERSION) deploy/compose.sh down $(if $(VOLUMES),--volumes)
 
 clean:
-	rm -rf $(VENV) .build dist java/*/target java/interop/*/target .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .build dist java/*/target java/interop/*/target java/pulsar-plugin/*/target .mypy_cache .ruff_cache .pytest_cache
 	rm -f clients/cursorkeeper_clients/_proto/*_pb2*

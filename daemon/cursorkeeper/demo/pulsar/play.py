@@ -27,7 +27,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 T = TypeVar("T")
 STORAGE_CLASS = "io.cursorkeeper.pulsar.CursorKeeperStorage"
 PLUGINS = Path(__file__).resolve().parents[4] / "java/pulsar-plugin"
-LINES: Mapping[str, str] = {"4.0.7": "pulsar-4.0", "4.2.4": "pulsar-4.2", "5.0.0-M1": "pulsar-5.0"}
+LINES: Mapping[str, str] = {"4.0.7": "pulsar-4.0", "4.2.4": "pulsar-4.2", "5.0.0-M1": "pulsar-4.2"}
 """Version -> the folder of its plugin."""
 NAMESPACE = "public/default"
 

@@ -1,0 +1,47 @@
+"""What lies in the plugin's jar: in a broker's class path nothing of it may be taken for the broker's own."""
+
+from __future__ import annotations
+
+import zipfile
+
+import pytest
+
+from daemon.tests.pulsar_plugin.jar import JAR
+
+pytestmark = pytest.mark.jvm
+OWN = ("io/cursorkeeper/", "org/apache/bookkeeper/mledger/impl/")
+IN_PULSARS_PACKAGE = ("Kept", "Keeping", "Line", "Members", "Topics")
+"""How the names of our classes in Pulsar's package begin; none of Pulsar's does."""
+
+
+def _names() -> list[str]:
+    with zipfile.ZipFile(JAR) as jar:
+        return [name for name in jar.namelist() if not name.endswith("/")]
+
+
+def _class_of(name: str) -> str:
+    """Without the folder of a version of Java."""
+    return name.split("/", 3)[3] if name.startswith("META-INF/versions/") else name
+
+
+def test_every_class_is_ours_or_has_been_given_a_name_of_ours() -> None:
+    foreign = [name for name in _names() if name.endswith(".class") and not _class_of(name).startswith(OWN)]
+    assert not foreign
+
+
+def test_in_pulsars_package_lie_our_few_classes() -> None:
+    there = [name.rsplit("/", 1)[1] for name in _names() if name.startswith(OWN[1]) and name.endswith(".class")]
+    assert there and all(name.startswith(IN_PULSARS_PACKAGE) for name in there)
+
+
+def test_services_have_names_of_ours() -> None:
+    with zipfile.ZipFile(JAR) as jar:
+        for name in _names():
+            if name.startswith("META-INF/services/"):
+                providers = [line for line in jar.read(name).decode().splitlines() if line and not line.startswith("#")]
+                assert all(line.startswith("io.cursorkeeper.") for line in [name.rsplit("/", 1)[1], *providers]), name
+
+
+def test_the_table_of_members_is_in_it() -> None:
+    with zipfile.ZipFile(JAR) as jar:
+        assert len(jar.read("org/apache/bookkeeper/mledger/impl/members.txt").splitlines()) > 50

@@ -1,0 +1,76 @@
+package io.cursorkeeper.pulsar;
+
+import io.netty.channel.EventLoopGroup;
+import io.opentelemetry.api.OpenTelemetry;
+import java.util.Properties;
+import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
+import org.apache.bookkeeper.mledger.impl.Keeping;
+import org.apache.bookkeeper.mledger.impl.ManagedLedgerFactoryImpl;
+import org.apache.bookkeeper.mledger.impl.ManagedLedgerFactoryImpl.BookkeeperFactoryForCustomEnsemblePlacementPolicy;
+import org.apache.bookkeeper.stats.StatsLogger;
+import org.apache.pulsar.broker.BookKeeperClientFactory;
+import org.apache.pulsar.broker.ManagedLedgerClientFactory;
+import org.apache.pulsar.broker.ServiceConfiguration;
+import org.apache.pulsar.metadata.api.extended.MetadataStoreExtended;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Serves the broker's operator: what {@code managedLedgerStorageClassName} in broker.conf names. Pulsar's own storage, whose durable
+ * cursors a CursorKeeper daemon holds.
+ *
+ * <p>A wrong setting, or a Pulsar that this plugin was not made for, stops the broker's start with one clear line, before anything was
+ * touched; or the broker starts with Pulsar's own cursors, if the operator says so.
+ */
+public class CursorKeeperStorage extends ManagedLedgerClientFactory {
+
+    private static final Logger LOG = LoggerFactory.getLogger(CursorKeeperStorage.class);
+
+    private Settings settings;
+
+    @Override
+    public void initialize(
+            ServiceConfiguration conf,
+            MetadataStoreExtended metadataStore,
+            BookKeeperClientFactory bookKeeper,
+            EventLoopGroup eventLoops,
+            OpenTelemetry openTelemetry)
+            throws Exception {
+        settings = checked(conf.getProperties());
+        super.initialize(conf, metadataStore, bookKeeper, eventLoops, openTelemetry);
+    }
+
+    @Override
+    protected ManagedLedgerFactoryImpl createManagedLedgerFactory(
+            MetadataStoreExtended metadataStore,
+            OpenTelemetry openTelemetry,
+            BookkeeperFactoryForCustomEnsemblePlacementPolicy bookKeeper,
+            ManagedLedgerFactoryConfig config,
+            StatsLogger stats)
+            throws Exception {
+        return settings == null
+                ? super.createManagedLedgerFactory(metadataStore, openTelemetry, bookKeeper, config, stats)
+                : Keeping.factory(metadataStore, bookKeeper, config, stats, openTelemetry, settings);
+    }
+
+    /** Null: Pulsar's own cursors. */
+    private static Settings checked(Properties properties) {
+        try {
+            Settings read = Settings.read(properties);
+            if (read.mode() == Settings.Mode.OFF) {
+                LOG.info("{}=off: Pulsar keeps its cursors itself", Settings.MODE);
+                return null;
+            }
+            Keeping.check();
+            LOG.info("Cursors of namespaces {} are kept by the CursorKeeper daemon at {}, receipts={}", read.namespaces(), read.address(),
+                    read.receipts());
+            return read;
+        } catch (SettingsException | UnsupportedPulsarException e) {
+            if (Settings.onUnsupported(properties) == Settings.OnUnsupported.REFUSE) {
+                throw e;
+            }
+            LOG.error("Pulsar keeps its cursors itself, because {}=stock and the plugin cannot: {}", Settings.ON_UNSUPPORTED, e.getMessage());
+            return null;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+package io.cursorkeeper.pulsar;
+
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.Locale;
+import java.util.Properties;
+import java.util.Set;
+import java.util.TreeSet;
+
+/**
+ * The plugin's lines of broker.conf. Made by {@link #read}, which refuses what it does not know.
+ *
+ * @param mode KEEP: the keeper holds the cursors. OFF: the plugin does nothing
+ * @param address {@code host:port} of the daemon's ack stream; empty when OFF
+ * @param namespaces whose topics are kept
+ * @param receipts DURABLE: an ack is answered when the keeper has it durable. MEMORY: at once, as Pulsar does
+ * @param openTimeout how long the load of a topic waits for the keeper; then it fails
+ * @param closeTimeout how long an unload waits for the keeper to have everything durable
+ * @param onStale what a load does when Pulsar itself changed the cursor since the keeper held it
+ * @param onUnsupported whether a broker starts with Pulsar's own behaviour when the plugin cannot serve it
+ */
+public record Settings(
+        Mode mode,
+        String address,
+        Namespaces namespaces,
+        Receipts receipts,
+        Duration openTimeout,
+        Duration closeTimeout,
+        OnStale onStale,
+        OnUnsupported onUnsupported) {
+
+    public enum Mode { KEEP, OFF }
+
+    public enum Receipts { DURABLE, MEMORY }
+
+    /** REFUSE: the load fails. IMPORT: Pulsar's own state replaces the keeper's. KEEPER: the keeper's replaces Pulsar's. */
+    public enum OnStale { REFUSE, IMPORT, KEEPER }
+
+    /** REFUSE: the broker does not start. STOCK: it starts with Pulsar's own cursors. */
+    public enum OnUnsupported { REFUSE, STOCK }
+
+    static final String PREFIX = "cursorKeeper";
+    public static final String MODE = PREFIX + "Mode";
+    public static final String ADDRESS = PREFIX + "Address";
+    public static final String NAMESPACES = PREFIX + "Namespaces";
+    public static final String RECEIPTS = PREFIX + "Receipts";
+    public static final String OPEN_TIMEOUT_MS = PREFIX + "OpenTimeoutMs";
+    public static final String CLOSE_TIMEOUT_MS = PREFIX + "CloseTimeoutMs";
+    public static final String ON_STALE = PREFIX + "OnStale";
+    public static final String ON_UNSUPPORTED = PREFIX + "OnUnsupported";
+
+    private static final Set<String> NAMES = new TreeSet<>(
+            Set.of(MODE, ADDRESS, NAMESPACES, RECEIPTS, OPEN_TIMEOUT_MS, CLOSE_TIMEOUT_MS, ON_STALE, ON_UNSUPPORTED));
+
+    /** Pulsar gives up the load of a topic after 60 s, and says less about why. */
+    private static final int OPEN_TIMEOUT_MS_MAX = 55_000;
+
+    private static final int CLOSE_TIMEOUT_MS_MAX = 55_000;
+
+    /** Of all properties of broker.conf. Raises SettingsException. */
+    public static Settings read(Properties all) {
+        for (String name : all.stringPropertyNames()) {
+            if (name.startsWith(PREFIX) && !NAMES.contains(name)) {
+                throw new SettingsException(name, all.getProperty(name), "there is no such setting", "use one of " + NAMES);
+            }
+        }
+        Mode mode = choice(all, MODE, Mode.KEEP);
+        String address = value(all, ADDRESS);
+        if (mode != Mode.OFF) {
+            checkAddress(address);
+        }
+        return new Settings(
+                mode,
+                address,
+                Namespaces.of(NAMESPACES, value(all, NAMESPACES)),
+                choice(all, RECEIPTS, Receipts.DURABLE),
+                milliseconds(all, OPEN_TIMEOUT_MS, 25_000, OPEN_TIMEOUT_MS_MAX),
+                milliseconds(all, CLOSE_TIMEOUT_MS, 10_000, CLOSE_TIMEOUT_MS_MAX),
+                choice(all, ON_STALE, OnStale.REFUSE),
+                onUnsupported(all));
+    }
+
+    /** Alone, because it says what happens when the others are wrong. Raises SettingsException. */
+    public static OnUnsupported onUnsupported(Properties all) {
+        return choice(all, ON_UNSUPPORTED, OnUnsupported.REFUSE);
+    }
+
+    private static String value(Properties all, String name) {
+        return all.getProperty(name, "").trim();
+    }
+
+    private static void checkAddress(String address) {
+        int colon = address.lastIndexOf(':');
+        String port = address.substring(colon + 1);
+        if (colon < 1 || !port.matches("[0-9]{1,5}") || Integer.parseInt(port) < 1 || Integer.parseInt(port) > 65_535) {
+            throw new SettingsException(ADDRESS, address, "it is not host:port",
+                    "name the ack stream of the CursorKeeper daemon, as 127.0.0.1:7070, or set " + MODE + "=off");
+        }
+    }
+
+    private static <E extends Enum<E>> E choice(Properties all, String name, E otherwise) {
+        String given = value(all, name);
+        if (given.isEmpty()) {
+            return otherwise;
+        }
+        E[] choices = otherwise.getDeclaringClass().getEnumConstants();
+        for (E each : choices) {
+            if (each.name().equalsIgnoreCase(given)) {
+                return each;
+            }
+        }
+        String names = String.join(", ", Arrays.stream(choices).map(each -> each.name().toLowerCase(Locale.ROOT)).toList());
+        throw new SettingsException(name, given, "there is no such choice", "use one of " + names);
+    }
+
+    private static Duration milliseconds(Properties all, String name, int otherwise, int max) {
+        String given = value(all, name);
+        if (given.isEmpty()) {
+            return Duration.ofMillis(otherwise);
+        }
+        if (!given.matches("[0-9]{1,9}") || Integer.parseInt(given) < 1 || Integer.parseInt(given) > max) {
+            throw new SettingsException(name, given, "it is no number of milliseconds from 1 to " + max, "leave it out for " + otherwise);
+        }
+        return Duration.ofMillis(Integer.parseInt(given));
+    }
+}

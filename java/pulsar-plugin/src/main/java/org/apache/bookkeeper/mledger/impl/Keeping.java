@@ -1,0 +1,55 @@
+package org.apache.bookkeeper.mledger.impl;
+
+import io.cursorkeeper.client.KeeperLink;
+import io.cursorkeeper.client.LinkSettings;
+import io.cursorkeeper.pulsar.Settings;
+import io.cursorkeeper.pulsar.UnsupportedPulsarException;
+import io.opentelemetry.api.OpenTelemetry;
+import java.util.List;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
+import org.apache.bookkeeper.mledger.impl.ManagedLedgerFactoryImpl.BookkeeperFactoryForCustomEnsemblePlacementPolicy;
+import org.apache.bookkeeper.stats.StatsLogger;
+import org.apache.pulsar.metadata.api.extended.MetadataStoreExtended;
+
+/** Serves the storage class: the way to the classes of this package. They are loaded only after {@link #check} found all they need. */
+public final class Keeping {
+
+    private Keeping() {}
+
+    /** Raises UnsupportedPulsarException if this Pulsar lacks a member that the plugin works with. */
+    public static void check() {
+        List<String> missing = Members.missing(Keeping.class.getClassLoader());
+        if (!missing.isEmpty()) {
+            String version = ManagedLedgerFactoryImpl.class.getPackage().getImplementationVersion();
+            throw new UnsupportedPulsarException(version == null ? "of this broker" : version, missing);
+        }
+    }
+
+    /** One link for the broker. Its answers come on a thread of their own, which hands them to the topics' executors. */
+    public static ManagedLedgerFactoryImpl factory(
+            MetadataStoreExtended metadataStore,
+            BookkeeperFactoryForCustomEnsemblePlacementPolicy bookKeeper,
+            ManagedLedgerFactoryConfig config,
+            StatsLogger stats,
+            OpenTelemetry openTelemetry,
+            Settings settings)
+            throws Exception {
+        ExecutorService answers = Executors.newSingleThreadExecutor(work -> {
+            Thread thread = new Thread(work, "cursorkeeper-answers");
+            thread.setDaemon(true);
+            return thread;
+        });
+        KeeperLink link = KeeperLink.connect(LinkSettings.of(settings.address(), answers)
+                .withName("pulsar-broker")
+                .withTimeouts(settings.openTimeout(), settings.closeTimeout()));
+        try {
+            return new KeptLedgerFactory(metadataStore, bookKeeper, config, stats, openTelemetry, settings, link, answers);
+        } catch (Exception | Error e) {
+            link.close();
+            answers.shutdown();
+            throw e;
+        }
+    }
+}

@@ -1,0 +1,164 @@
+package org.apache.bookkeeper.mledger.impl;
+
+import io.cursorkeeper.client.KeeperLink;
+import io.cursorkeeper.pulsar.Settings;
+import java.util.Map;
+import java.util.NavigableMap;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Supplier;
+import org.apache.bookkeeper.client.BookKeeper;
+import org.apache.bookkeeper.client.LedgerHandle;
+import org.apache.bookkeeper.mledger.AsyncCallbacks.CloseCallback;
+import org.apache.bookkeeper.mledger.AsyncCallbacks.ReadEntriesCallback;
+import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Serves the broker: one load of a topic whose durable cursors the keeper holds. Owns the fencing token of the load, and its end.
+ *
+ * <p>The token is the id of the data ledger that the load made. Pulsar makes it before it asks for the topic's cursors, and writes it
+ * into the topic's znode by compare-and-set, so it grows from load to load. A terminated topic makes none: its token is its last ledger.
+ */
+final class KeptLedger extends ManagedLedgerImpl {
+
+    private static final Logger LOG = LoggerFactory.getLogger(KeptLedger.class);
+
+    /** What a clean stop leaves in a cursor's znode, for the way back. More might not fit the znode, and Pulsar tries without end. */
+    private static final int ZNODE_RANGES_MAX = 1_000;
+
+    /** A compressed znode with properties cannot be read by any released Pulsar: stay below the 16 KiB from which it compresses. */
+    private static final int COMPRESSED_ZNODE_RANGES_MAX = 200;
+
+    private static final int COMPRESSED_ZNODE_BATCHES_MAX = 40;
+
+    private final Settings settings;
+    private final KeeperLink link;
+    private final AtomicBoolean over = new AtomicBoolean();
+    private final Set<KeptManagedCursor> open = ConcurrentHashMap.newKeySet();
+    /** Deletions at the keeper that have not ended, by cursor: a new one of that name waits. */
+    private final Map<String, CompletableFuture<Void>> deletions = new ConcurrentHashMap<>();
+
+    private volatile long token;
+    private volatile ReadEntriesCallback reader;
+
+    KeptLedger(
+            KeptLedgerFactory factory,
+            BookKeeper bookKeeper,
+            MetaStore store,
+            ManagedLedgerConfig config,
+            String name,
+            Supplier<CompletableFuture<Boolean>> ownership,
+            Settings settings,
+            KeeperLink link) {
+        super(factory, bookKeeper, store, limited(factory, config), factory.scheduledExecutor, name, ownership);
+        this.settings = settings;
+        this.link = link;
+    }
+
+    private static ManagedLedgerConfig limited(ManagedLedgerFactoryImpl factory, ManagedLedgerConfig config) {
+        boolean compressed = !"NONE".equals(String.valueOf(factory.getConfig().getManagedCursorInfoCompressionType()));
+        int ranges = compressed ? COMPRESSED_ZNODE_RANGES_MAX : ZNODE_RANGES_MAX;
+        int batches = compressed ? COMPRESSED_ZNODE_BATCHES_MAX : ZNODE_RANGES_MAX;
+        config.setMaxUnackedRangesToPersist(Math.min(config.getMaxUnackedRangesToPersist(), ranges));
+        config.setMaxBatchDeletedIndexToPersist(Math.min(config.getMaxBatchDeletedIndexToPersist(), batches));
+        return config;
+    }
+
+    @Override
+    public void setConfig(ManagedLedgerConfig config) {
+        super.setConfig(limited(getFactory(), config));
+    }
+
+    Settings settings() {
+        return settings;
+    }
+
+    KeeperLink link() {
+        return link;
+    }
+
+    /** Of this load. Known when the first cursor is made. */
+    long token() {
+        return token;
+    }
+
+    /** The data ledger of this load is made, and in the topic's znode; the cursors come next. */
+    @Override
+    protected void initializeCursors(ManagedLedgerInitializeLedgerCallback callback) {
+        LedgerHandle made = currentLedger;
+        token = made != null ? made.getId() : Math.max(0, lastConfirmedEntry.getLedgerId());
+        super.initializeCursors(callback);
+    }
+
+    @Override
+    protected ManagedCursorImpl createCursor(BookKeeper bookKeeper, String cursorName) {
+        return new KeptManagedCursor(bookKeeper, this, cursorName);
+    }
+
+    /** Entries of the topic's data ledgers; 0: it is written now. */
+    NavigableMap<Long, Long> dataLedgers() {
+        return Line.entries(this);
+    }
+
+    void opened(KeptManagedCursor cursor) {
+        open.add(cursor);
+    }
+
+    void ended(KeptManagedCursor cursor) {
+        open.remove(cursor);
+    }
+
+    boolean isOver() {
+        State now = STATE_UPDATER.get(this);
+        return over.get() || now == State.Closed || now.isFenced();
+    }
+
+    /** The future of the last deletion of this name; completes normally. */
+    CompletableFuture<Void> deletion(String cursor) {
+        return deletions.getOrDefault(cursor, CompletableFuture.completedFuture(null));
+    }
+
+    void deleting(String cursor, CompletableFuture<Void> done) {
+        CompletableFuture<Void> quiet = done.exceptionally(failure -> null);
+        deletions.put(cursor, quiet);
+        quiet.thenRun(() -> deletions.remove(cursor, quiet));
+    }
+
+    /** Who reads a cursor's entries: by it the topic is found, if the load ends. */
+    void readBy(ReadEntriesCallback callback) {
+        reader = callback;
+        if (over.get()) {
+            Topics.unload(callback);
+        }
+    }
+
+    /** Another load of the topic has its cursors, or one of them is not kept any more: nothing more is delivered or taken here. */
+    void loadIsOver(String why) {
+        if (!over.compareAndSet(false, true)) {
+            return;
+        }
+        LOG.error("[{}] This load of the topic is over, it is fenced and unloaded: {}", getName(), why);
+        Line.executor(this).execute(() -> {
+            setFenced();
+            open.forEach(KeptManagedCursor::leave);
+            ReadEntriesCallback known = reader;
+            if (known != null) {
+                Topics.unload(known);
+            }
+        });
+    }
+
+    /** Pulsar closes the cursors that were ready; those on their way are given back, too. */
+    @Override
+    public synchronized void asyncClose(CloseCallback callback, Object ctx) {
+        boolean fenced = STATE_UPDATER.get(this).isFenced();
+        super.asyncClose(callback, ctx);
+        if (fenced) {
+            open.forEach(KeptManagedCursor::leave);
+        }
+    }
+}

@@ -1,0 +1,912 @@
+package org.apache.bookkeeper.mledger.impl;
+
+import com.google.common.collect.Range;
+import io.cursorkeeper.client.Acks;
+import io.cursorkeeper.client.CursorListener;
+import io.cursorkeeper.client.CursorState;
+import io.cursorkeeper.client.DataLedger;
+import io.cursorkeeper.client.KeeperException;
+import io.cursorkeeper.client.KeptCursor;
+import io.cursorkeeper.client.OpenRequest;
+import io.cursorkeeper.pulsar.Imprint;
+import io.cursorkeeper.pulsar.Layouts;
+import io.cursorkeeper.pulsar.Settings;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+import java.util.Map;
+import java.util.NavigableMap;
+import java.util.TreeMap;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+import java.util.function.Predicate;
+import java.util.function.Supplier;
+import org.apache.bookkeeper.client.BookKeeper;
+import org.apache.bookkeeper.mledger.AsyncCallbacks.CloseCallback;
+import org.apache.bookkeeper.mledger.AsyncCallbacks.DeleteCallback;
+import org.apache.bookkeeper.mledger.AsyncCallbacks.MarkDeleteCallback;
+import org.apache.bookkeeper.mledger.AsyncCallbacks.ReadEntriesCallback;
+import org.apache.bookkeeper.mledger.ManagedLedgerException;
+import org.apache.bookkeeper.mledger.ManagedLedgerException.MetaStoreException;
+import org.apache.bookkeeper.mledger.Position;
+import org.apache.bookkeeper.mledger.PositionFactory;
+import org.apache.bookkeeper.mledger.impl.MetaStore.MetaStoreCallback;
+import org.apache.commons.lang3.tuple.Pair;
+import org.apache.pulsar.metadata.api.Stat;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Serves the broker: a durable cursor that the keeper holds. Pulsar's own code changes the memory, as ever; what it changed is told to
+ * the keeper instead of being written to a cursor ledger, and callers are answered when the keeper has it durable.
+ *
+ * <p>Invariants. What the memory holds of acks, and in which generation, changes under Pulsar's write lock only, and is handed to the
+ * link under the same lock: so no ack of before a seek is taken for one behind it. The link only joins what it is given and sends
+ * elsewhere, so nothing waits under the lock. Answers run on the managed ledger's executor, in their order. Data ledgers are trimmed by
+ * what is durable. The znode holds Pulsar's string properties, and after a clean stop the way back to Pulsar's own cursors.
+ */
+final class KeptManagedCursor extends ManagedCursorImpl {
+
+    private static final Logger LOG = LoggerFactory.getLogger(KeptManagedCursor.class);
+
+    /** The name of the compactor's cursor: its reset moves what it reads, and nothing that it keeps. */
+    private static final String COMPACTION = "__compaction";
+
+    /** One change of the memory, while it is under way: what the keeper is told of it. */
+    private static final class Change {
+        final Acks acks;
+        long highestLedger = -1;
+        Position markDelete;
+
+        Change(int generation) {
+            acks = new Acks(generation);
+        }
+
+        void entry(Position position) {
+            acks.entry(position.getLedgerId(), position.getEntryId());
+            highestLedger = Math.max(highestLedger, position.getLedgerId());
+        }
+
+        void batch(Position position, long[] left) {
+            acks.batch(position.getLedgerId(), position.getEntryId(), 0, left);
+            highestLedger = Math.max(highestLedger, position.getLedgerId());
+        }
+
+        void markDelete(Position position) {
+            markDelete = position;
+            highestLedger = Math.max(highestLedger, position.getLedgerId());
+        }
+    }
+
+    /** Callers that wait for the same answer of the keeper. Changes under the write lock. */
+    private static final class Waiting {
+        final CompletableFuture<Void> durable;
+        final int generation;
+        final List<Answer> answers = new ArrayList<>();
+        Position markDelete;
+
+        Waiting(CompletableFuture<Void> durable, int generation) {
+            this.durable = durable;
+            this.generation = generation;
+        }
+    }
+
+    /** Hears of one opening. Its end is the load's, if the cursor was in use. */
+    private final class Opening implements CursorListener {
+        private KeeperException why;
+        private boolean used;
+
+        @Override
+        public void ended(KeeperException reason) {
+            boolean matters;
+            synchronized (this) {
+                why = reason;
+                matters = used;
+            }
+            if (matters) {
+                lost(reason);
+            }
+        }
+
+        void use() {
+            KeeperException already;
+            synchronized (this) {
+                used = true;
+                already = why;
+            }
+            if (already != null) {
+                lost(already);
+            }
+        }
+    }
+
+    private record Opened(KeptCursor cursor, CursorState state, Opening opening) {}
+
+    /** Tells a caller: null = it is done. */
+    @FunctionalInterface
+    private interface Answer {
+        void tell(ManagedLedgerException failure);
+    }
+
+    private final KeptLedger topic;
+    private final Executor executor;
+
+    /** Set once, before the cursor is given to anybody. */
+    private volatile KeptCursor keeper;
+
+    /** Whether Pulsar's own recovery is running: it may call `initialize`. */
+    private volatile boolean recovering;
+
+    /** Whether the end at the keeper is this side's wish. */
+    private volatile boolean leaving;
+
+    // Guarded by the write lock.
+    private int generation;
+    private Change change;
+    private Waiting waiting;
+    private Position toldMarkDelete;
+    private Map<String, Long> toldProperties = Map.of();
+    /** Data ledgers that the keeper was told of, or told of. It may have forgotten those below mark-delete; the link has not. */
+    private final NavigableMap<Long, DataLedger> toldLedgers = new TreeMap<>();
+
+    /** Only on the executor. */
+    private Imprint imprint;
+
+    /** The last write of the znode that Pulsar was let to do: the next one waits. Under this cursor's monitor. */
+    private CompletableFuture<Void> znodeWrites = CompletableFuture.completedFuture(null);
+
+    KeptManagedCursor(BookKeeper bookKeeper, KeptLedger ledger, String name) {
+        super(bookKeeper, ledger, name);
+        topic = ledger;
+        executor = Line.executor(ledger);
+        super.setThrottleMarkDelete(0);
+    }
+
+    // ---- to and from the keeper's words
+
+    private static io.cursorkeeper.client.Position words(Position position) {
+        return new io.cursorkeeper.client.Position(Math.max(0, position.getLedgerId()), Math.max(-1, position.getEntryId()));
+    }
+
+    private static ManagedLedgerException failure(Throwable why) {
+        Throwable cause = why instanceof CompletionException && why.getCause() != null ? why.getCause() : why;
+        return cause instanceof ManagedLedgerException already ? already : new ManagedLedgerException(cause.getMessage(), cause);
+    }
+
+    private <T> T given(Supplier<T> work) {
+        lock.writeLock().lock();
+        try {
+            return work.get();
+        } finally {
+            lock.writeLock().unlock();
+        }
+    }
+
+    private void locked(Runnable work) {
+        lock.writeLock().lock();
+        try {
+            work.run();
+        } finally {
+            lock.writeLock().unlock();
+        }
+    }
+
+    // ---- loading
+
+    /** An existing cursor: Pulsar's recovery first, for its znode and string properties; then the keeper's state takes its place. */
+    @Override
+    void recover(VoidCallback callback) {
+        znode().whenComplete((before, unreadable) -> {
+            if (unreadable != null) {
+                callback.operationFailed(failure(unreadable));
+                return;
+            }
+            recovering = true;
+            super.recover(new VoidCallback() {
+                @Override
+                public void operationComplete() {
+                    recovering = false;
+                    executor.execute(() -> finish(recovered(before), callback));
+                }
+
+                @Override
+                public void operationFailed(ManagedLedgerException exception) {
+                    recovering = false;
+                    callback.operationFailed(exception);
+                }
+            });
+        });
+    }
+
+    /** A new cursor: at the keeper first, so that a failure leaves nothing that a later try would stumble over. */
+    @Override
+    void initialize(Position position, Map<String, Long> properties, Map<String, String> cursorProperties, VoidCallback callback) {
+        if (recovering) {
+            super.initialize(position, properties, cursorProperties, callback);
+            return;
+        }
+        Imprint fresh = new Imprint(UUID.randomUUID().toString(), false, null);
+        CompletableFuture<Void> ready = topic.deletion(getName())
+                .thenCompose(nothing -> made(fresh, position))
+                .thenComposeAsync(opened -> {
+                    imprint = fresh;
+                    return given(() -> {
+                        takeOver(opened, position);
+                        toldMarkDelete = position;
+                        if (properties == null || properties.isEmpty()) {
+                            return CompletableFuture.completedFuture(null);
+                        }
+                        toldProperties = properties;
+                        return keeper.ack(new Acks(generation).properties(properties));
+                    });
+                }, executor)
+                .thenComposeAsync(nothing -> znodeMade(position, properties, cursorProperties), executor)
+                .thenRunAsync(() -> {
+                    STATE_UPDATER.compareAndSet(this, State.NoLedger, State.Open);
+                    writingZnode(Function.identity(), () -> CompletableFuture.completedFuture(null));
+                }, executor);
+        finish(ready, callback);
+    }
+
+    private CompletableFuture<Void> znodeMade(Position position, Map<String, Long> properties, Map<String, String> cursorProperties) {
+        CompletableFuture<Void> written = new CompletableFuture<>();
+        super.initialize(position, properties, cursorProperties, new VoidCallback() {
+            @Override
+            public void operationComplete() {
+                written.complete(null);
+            }
+
+            @Override
+            public void operationFailed(ManagedLedgerException exception) {
+                leaving = true;
+                keeper.delete();
+                written.completeExceptionally(exception);
+            }
+        });
+        return written;
+    }
+
+    /** Pulsar skips what was published while it made the cursor: so does the keeper. */
+    @Override
+    void initializeCursorPosition(Pair<Position, Long> lastPositionCounter) {
+        locked(() -> {
+            super.initializeCursorPosition(lastPositionCounter);
+            Change skipped = new Change(generation);
+            skipped.markDelete(markDeletePosition);
+            tell(skipped, null);
+        });
+    }
+
+    private void finish(CompletableFuture<Void> ready, VoidCallback callback) {
+        ready.whenCompleteAsync((nothing, failed) -> {
+            if (failed == null && !topic.isOver()) {
+                callback.operationComplete();
+                return;
+            }
+            leave();
+            ManagedLedgerException why = failed == null ? new ManagedLedgerException("the topic was closed meanwhile") : failure(failed);
+            LOG.warn("[{}][{}] The cursor does not load: {}", topic.getName(), getName(), why.getMessage());
+            callback.operationFailed(why);
+        }, executor);
+    }
+
+    private CompletableFuture<Opened> open(Imprint ifCreated, Position start) {
+        OpenRequest request = OpenRequest.of(topic.getName(), getName())
+                .withFencingToken(topic.token())
+                .withStart(words(start))
+                .withCursorProperties(ifCreated.properties());
+        Opening opening = new Opening();
+        topic.opened(this);
+        return topic.link().open(request, opening).thenApply(opened -> new Opened(opened.cursor(), opened.state(), opening));
+    }
+
+    /** Opens it newly made: what the keeper has of the name is left from a subscription that was deleted. */
+    private CompletableFuture<Opened> made(Imprint fresh, Position start) {
+        return open(fresh, start).thenCompose(opened -> {
+            if (Imprint.of(opened.state.cursorProperties()).created().equals(fresh.created())) {
+                return CompletableFuture.completedFuture(opened);
+            }
+            LOG.info("[{}][{}] The keeper has a cursor of that name from a subscription that is gone: deleted", topic.getName(), getName());
+            return opened.cursor.delete().thenCompose(nothing -> open(fresh, start));
+        });
+    }
+
+    /** @param before the znode as it was before Pulsar's recovery, which writes it if the cursor ledger is lost */
+    private CompletableFuture<Void> recovered(Imprint.Znode before) {
+        Imprint fresh = new Imprint(UUID.randomUUID().toString(), true, null);
+        return open(fresh, markDeletePosition)
+                .thenComposeAsync(opened -> {
+                    imprint = Imprint.of(opened.state.cursorProperties());
+                    if (!imprint.importing() && !imprint.belongsTo(before)) {
+                        stale(opened, before);
+                    }
+                    if (imprint.importing()) {
+                        return imported(opened, imprint.created().equals(fresh.created()));
+                    }
+                    locked(() -> {
+                        takeOver(opened, markDeletePosition);
+                        remember(opened.state);
+                    });
+                    return CompletableFuture.completedFuture(null);
+                }, executor)
+                .thenCompose(nothing -> znode())
+                .thenComposeAsync(now -> {
+                    STATE_UPDATER.compareAndSet(this, State.NoLedger, State.Open);
+                    if (!imprint.importing() && now.equals(imprint.znode())) {
+                        return CompletableFuture.completedFuture(null);
+                    }
+                    imprint = imprint.with(now);
+                    return keeper.setProperties(imprint.properties());
+                }, executor);
+    }
+
+    /** The keeper's state is older than what Pulsar itself did: the operator has decided what counts. */
+    private void stale(Opened opened, Imprint.Znode now) {
+        String what = "Pulsar itself changed this cursor since the keeper held it (its znode has version " + now
+                + ", the keeper's state is of " + imprint.znode() + ")";
+        Settings.OnStale policy = topic.settings().onStale();
+        LOG.warn("[{}][{}] {}. {}={}", topic.getName(), getName(), what, Settings.ON_STALE, policy);
+        if (policy == Settings.OnStale.REFUSE) {
+            opened.cursor.close();
+            throw new CompletionException(new ManagedLedgerException(what + ". What to do: set " + Settings.ON_STALE
+                    + "=import to take Pulsar's state, or keeper to take the keeper's"));
+        }
+        if (policy == Settings.OnStale.IMPORT) {
+            imprint = imprint.whileImporting();
+        }
+    }
+
+    /** From here on this cursor is the keeper's. Under the write lock. */
+    private void takeOver(Opened opened, Position from) {
+        keeper = opened.cursor;
+        generation = opened.state.generation();
+        toldMarkDelete = null;
+        toldProperties = opened.state.markDeleteProperties();
+        toldLedgers.clear();
+        opened.state.layout().forEach(each -> toldLedgers.put(each.ledger(), each));
+        tellAllLedgers(from);
+        opened.opening.use();
+    }
+
+    /**
+     * The keeper takes over what Pulsar recovered, exactly. Until the imprint says that it is whole, a crash begins it again, from Pulsar's
+     * state, which nobody changes meanwhile.
+     */
+    private CompletableFuture<Void> imported(Opened opened, boolean created) {
+        LOG.info("[{}][{}] Taking Pulsar's state over to the keeper, mark-delete {}", topic.getName(), getName(), markDeletePosition);
+        locked(() -> takeOver(opened, markDeletePosition));
+        CompletableFuture<Integer> emptied = created
+                ? CompletableFuture.completedFuture(generation)
+                : keeper.setProperties(imprint.properties()).thenCompose(nothing -> keeper.reset(words(markDeletePosition)));
+        return emptied.thenComposeAsync(now -> given(() -> {
+            if (!created) {
+                isReset(now, markDeletePosition);
+                tellAllLedgers(markDeletePosition);
+            }
+            Change all = new Change(generation);
+            all.markDelete(markDeletePosition);
+            individualDeletedMessages.forEachRawRange((lowerLedger, lower, ledgerId, upper) -> {
+                if (lowerLedger == ledgerId && upper > lower && topic.ledgerExists(ledgerId)) {
+                    all.acks.range(ledgerId, lower + 1, upper);
+                }
+                return true;
+            });
+            addBatches(all);
+            return tell(all, null);
+        }), executor);
+    }
+
+    private void addBatches(Change to) {
+        if (batchDeletedIndexes != null) {
+            batchDeletedIndexes.forEach((position, left) -> {
+                if (position.compareTo(markDeletePosition) > 0 && !left.isEmpty() && topic.ledgerExists(position.getLedgerId())) {
+                    to.batch(position, left.toLongArray());
+                }
+            });
+        }
+    }
+
+    /** Puts the keeper's state in the place of what Pulsar recovered. Under the write lock. */
+    private void remember(CursorState state) {
+        Position last = topic.getLastPosition();
+        Position markDelete = PositionFactory.create(state.markDelete().ledger(), state.markDelete().entry());
+        if (markDelete.getEntryId() == -1 && !topic.ledgerExists(markDelete.getLedgerId())) {
+            Long next = topic.getNextValidLedger(markDelete.getLedgerId());
+            markDelete = next == null ? markDelete : PositionFactory.create(next, -1);
+        }
+        if (markDelete.compareTo(last) > 0) {
+            markDelete = last;
+        }
+        individualDeletedMessages.clear();
+        state.acked().forEach((ledgerId, acked) -> {
+            if (topic.ledgerExists(ledgerId)) {
+                acked.forEachRange((first, to) -> individualDeletedMessages.addOpenClosed(ledgerId, first - 1, ledgerId, to));
+            }
+        });
+        individualDeletedMessages.removeAtMost(markDelete.getLedgerId(), markDelete.getEntryId());
+        if (batchDeletedIndexes != null) {
+            batchDeletedIndexes.clear();
+            for (var each : state.partials()) {
+                Position position = PositionFactory.create(each.ledger(), each.entry());
+                if (position.compareTo(markDelete) > 0 && topic.ledgerExists(each.ledger())) {
+                    batchDeletedIndexes.put(position, BitSet.valueOf(each.ackSet()));
+                }
+            }
+        }
+        markDeletePosition = markDelete;
+        persistentMarkDeletePosition = markDelete;
+        inProgressMarkDeletePersistPosition = null;
+        readPosition = topic.getNextValidPosition(markDelete);
+        topic.onCursorReadPositionUpdated(this, readPosition);
+        lastMarkDeleteEntry = new MarkDeleteEntry(markDelete, state.markDeleteProperties(), null, null);
+        long added = ManagedLedgerImpl.ENTRIES_ADDED_COUNTER_UPDATER.get(topic);
+        messagesConsumedCounter = markDelete.compareTo(last) == 0
+                ? added
+                : added - getNumberOfEntries(Range.openClosed(markDelete, last));
+    }
+
+    // ---- acks
+
+    @Override
+    public void asyncDelete(Iterable<Position> positions, DeleteCallback callback, Object ctx) {
+        List<Position> given = new ArrayList<>();
+        positions.forEach(given::add);
+        Outcome outcome = new Outcome();
+        Answer answer = failure -> {
+            if (failure == null) {
+                callback.deleteComplete(ctx);
+            } else {
+                callback.deleteFailed(failure, ctx);
+            }
+        };
+        lock.writeLock().lock();
+        try {
+            change = new Change(generation);
+            super.asyncDelete(given, outcome, null);
+            if (outcome.failure == null) {
+                given.forEach(this::noteAck);
+                tell(change, answer);
+            } else if (!isClosed()) {
+                // Pulsar took those before the one that it refused: the keeper holds what the memory holds
+                given.stream().filter(this::isTaken).forEach(this::noteAck);
+                tell(change, null);
+            }
+        } finally {
+            change = null;
+            lock.writeLock().unlock();
+        }
+        outcome.tellIfFailed(answer);
+    }
+
+    private void noteAck(Position position) {
+        long[] left = AckSetStateUtil.getAckSetArrayOrNull(position);
+        if (position.getLedgerId() < 0 || position.getEntryId() < 0) {
+            return;
+        }
+        if (left == null || left.length == 0) {
+            change.entry(position);
+        } else if (batchDeletedIndexes != null) {
+            change.batch(position, left);
+        }
+    }
+
+    private boolean isTaken(Position position) {
+        if (isMessageDeleted(position)) {
+            return true;
+        }
+        long[] left = AckSetStateUtil.getAckSetArrayOrNull(position);
+        BitSet now = batchDeletedIndexes == null ? null : batchDeletedIndexes.get(position);
+        if (left == null || now == null) {
+            return false;
+        }
+        BitSet beyond = copy(now);
+        beyond.andNot(BitSet.valueOf(left));
+        return beyond.isEmpty();
+    }
+
+    @Override
+    public void asyncMarkDelete(Position position, Map<String, Long> properties, MarkDeleteCallback callback, Object ctx) {
+        Outcome outcome = new Outcome();
+        Answer answer = failure -> tellMarkDelete(callback, ctx, failure);
+        Position plain = PositionFactory.create(position.getLedgerId(), position.getEntryId());
+        long[] left = AckSetStateUtil.getAckSetArrayOrNull(position);
+        boolean partial = left != null && !BitSet.valueOf(left).isEmpty();
+        lock.writeLock().lock();
+        try {
+            change = new Change(generation);
+            BitSet before = batchDeletedIndexes == null ? null : copy(batchDeletedIndexes.get(plain));
+            super.asyncMarkDelete(partial ? position : plain, properties, outcome, null);
+            if (outcome.failure == null) {
+                if (partial) {
+                    noteAck(position);
+                    join(plain, before);
+                }
+                tell(change, answer);
+            } else if (partial) {
+                restore(plain, before);
+            }
+        } finally {
+            change = null;
+            lock.writeLock().unlock();
+        }
+        outcome.tellIfFailed(answer);
+    }
+
+    private static void tellMarkDelete(MarkDeleteCallback callback, Object ctx, ManagedLedgerException failure) {
+        if (failure == null) {
+            callback.markDeleteComplete(ctx);
+        } else {
+            callback.markDeleteFailed(failure, ctx);
+        }
+    }
+
+    private static BitSet copy(BitSet of) {
+        return of == null ? null : (BitSet) of.clone();
+    }
+
+    /** Pulsar lets a cumulative ack of a part of a batch forget indexes that were acked one by one. An ack stays. */
+    private void join(Position position, BitSet before) {
+        BitSet now = batchDeletedIndexes == null ? null : batchDeletedIndexes.get(position);
+        if (before == null || now == null) {
+            return;
+        }
+        now.and(before);
+        if (now.isEmpty()) {
+            super.asyncDelete(List.of(position), new Outcome(), null);
+        }
+    }
+
+    /** Pulsar keeps the part of a batch though it refused the ack. */
+    private void restore(Position position, BitSet before) {
+        if (batchDeletedIndexes == null) {
+            return;
+        }
+        if (before == null) {
+            batchDeletedIndexes.remove(position);
+        } else {
+            batchDeletedIndexes.put(position, before);
+        }
+    }
+
+    /** Takes what Pulsar says of a change at once, and holds it for the caller. */
+    private static final class Outcome implements DeleteCallback, MarkDeleteCallback {
+        private ManagedLedgerException failure;
+
+        @Override
+        public void deleteComplete(Object ctx) {}
+
+        @Override
+        public void deleteFailed(ManagedLedgerException exception, Object ctx) {
+            failure = exception;
+        }
+
+        @Override
+        public void markDeleteComplete(Object ctx) {}
+
+        @Override
+        public void markDeleteFailed(ManagedLedgerException exception, Object ctx) {
+            failure = exception;
+        }
+
+        void tellIfFailed(Answer answer) {
+            if (failure != null) {
+                answer.tell(failure);
+            }
+        }
+    }
+
+    /** Pulsar would persist here. Within a change it is enough to note it; otherwise it is a reset. */
+    @Override
+    protected void internalAsyncMarkDelete(
+            Position position, Map<String, Long> properties, MarkDeleteCallback callback, Object ctx, Runnable reset) {
+        if (reset != null) {
+            reset(position, callback, ctx, reset);
+            return;
+        }
+        topic.getMbean().addMarkDeleteOp();
+        change.markDelete(position);
+        LAST_MARK_DELETE_ENTRY_UPDATER.updateAndGet(this, last -> last != null && last.newPosition.compareTo(position) > 0
+                ? last
+                : new MarkDeleteEntry(position, properties != null ? properties : getProperties(), null, null));
+        if (batchDeletedIndexes != null) {
+            batchDeletedIndexes.headMap(position, true).clear();
+        }
+        callback.markDeleteComplete(ctx);
+    }
+
+    /**
+     * Hands a change to the link. Under the write lock.
+     *
+     * @param answer null: nobody waits
+     */
+    private CompletableFuture<Void> tell(Change of, Answer answer) {
+        Acks acks = of.acks;
+        if (of.markDelete != null && (acks.isEmpty() || !of.markDelete.equals(toldMarkDelete))) {
+            acks.markDelete(words(of.markDelete));
+            toldMarkDelete = of.markDelete;
+        }
+        Map<String, Long> properties = getProperties();
+        if (properties != toldProperties && !properties.equals(toldProperties)) {
+            acks.properties(properties);
+            toldProperties = properties;
+        }
+        if (acks.isEmpty()) {
+            if (answer != null) {
+                executor.execute(() -> answer.tell(null));
+            }
+            return CompletableFuture.completedFuture(null);
+        }
+        tellNewLedgers(of.highestLedger);
+        CompletableFuture<Void> durable = keeper.ack(acks);
+        if (waiting == null || waiting.durable != durable) {
+            Waiting next = new Waiting(durable, generation);
+            waiting = next;
+            durable.whenComplete((nothing, failed) -> executor.execute(() -> answered(next, failed)));
+        }
+        if (of.markDelete != null) {
+            waiting.markDelete = of.markDelete;
+        }
+        if (answer != null) {
+            if (topic.settings().receipts() == Settings.Receipts.DURABLE) {
+                waiting.answers.add(answer);
+            } else {
+                executor.execute(() -> answer.tell(null));
+            }
+        }
+        return durable;
+    }
+
+    private void answered(Waiting group, Throwable failed) {
+        Position durable = null;
+        List<Answer> answers;
+        lock.writeLock().lock();
+        try {
+            if (waiting == group) {
+                waiting = null;
+            }
+            answers = group.answers;
+            if (failed == null && group.generation == generation && group.markDelete != null) {
+                durable = group.markDelete;
+                persistentMarkDeletePosition = durable;
+            }
+        } finally {
+            lock.writeLock().unlock();
+        }
+        mbean.persistToLedger(failed == null);
+        if (durable != null) {
+            topic.onCursorMarkDeletePositionUpdated(this, durable);
+        }
+        ManagedLedgerException failure = failed == null ? null : failure(failed);
+        answers.forEach(each -> each.tell(failure));
+    }
+
+    // ---- data ledgers
+
+    /** Before acks of a data ledger that the keeper does not know. Under the write lock. */
+    private void tellNewLedgers(long highest) {
+        if (toldLedgers.isEmpty()) {
+            tellAllLedgers(markDeletePosition);
+        } else if (highest > toldLedgers.lastKey()) {
+            tellLedgers(List.of(toldLedgers.lastEntry().getValue()), toldLedgers.lastKey());
+        }
+    }
+
+    private void tellAllLedgers(Position from) {
+        tellLedgers(List.copyOf(toldLedgers.values()), from.getLedgerId());
+    }
+
+    private void tellLedgers(List<DataLedger> known, long from) {
+        NavigableMap<Long, Long> entries = topic.dataLedgers();
+        long open = entries.isEmpty() || entries.lastEntry().getValue() > 0 ? -1 : entries.lastKey();
+        List<DataLedger> run = Layouts.run(known, entries, open, from);
+        if (!run.isEmpty() && !run.equals(known)) {
+            run.forEach(each -> toldLedgers.put(each.ledger(), each));
+            keeper.layout(run);
+        }
+    }
+
+    // ---- reset
+
+    /** Seek: nothing of the memory changes before the keeper has it durable. */
+    private void reset(Position target, MarkDeleteCallback callback, Object ctx, Runnable memory) {
+        Answer answer = failure -> tellMarkDelete(callback, ctx, failure);
+        CompletableFuture<Integer> done;
+        lock.writeLock().lock();
+        try {
+            if (getName().equals(COMPACTION) || holdsNothingAbove(target)) {
+                memory.run();
+                tell(asItIs(), answer);
+                return;
+            }
+            tellNewLedgers(target.getLedgerId());
+            done = keeper.reset(words(target));
+        } finally {
+            lock.writeLock().unlock();
+        }
+        done.whenComplete((now, failed) -> executor.execute(() -> {
+            if (failed != null) {
+                answer.tell(failure(failed));
+                return;
+            }
+            locked(() -> {
+                memory.run();
+                persistentMarkDeletePosition = target;
+                isReset(now, target);
+                tellAllLedgers(target);
+                tell(asItIs(), answer);
+            });
+        }));
+    }
+
+    /** Whether a reset to this position would change nothing that the keeper holds. */
+    private boolean holdsNothingAbove(Position target) {
+        return target.equals(markDeletePosition) && individualDeletedMessages.isEmpty()
+                && (batchDeletedIndexes == null || batchDeletedIndexes.isEmpty()) && getProperties().isEmpty();
+    }
+
+    /** Mark-delete, and the part of a batch that a seek into one leaves. */
+    private Change asItIs() {
+        Change all = new Change(generation);
+        all.markDelete(markDeletePosition);
+        addBatches(all);
+        return all;
+    }
+
+    /** The keeper forgot all but the target. Under the write lock. */
+    private void isReset(int now, Position target) {
+        generation = now;
+        toldMarkDelete = target;
+        toldProperties = Map.of();
+    }
+
+    // ---- the znode
+
+    /** The version of the cursor's znode now. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private CompletableFuture<Imprint.Znode> znode() {
+        CompletableFuture<Imprint.Znode> version = new CompletableFuture<>();
+        topic.getStore().asyncGetCursorInfo(topic.getName(), getName(), new MetaStoreCallback() {
+            @Override
+            public void operationComplete(Object info, Stat stat) {
+                version.complete(new Imprint.Znode(stat.getCreationTimestamp(), stat.getVersion()));
+            }
+
+            @Override
+            public void operationFailed(MetaStoreException e) {
+                version.completeExceptionally(e);
+            }
+        });
+        return version;
+    }
+
+    /** Notes at the keeper which version of the znode the state belongs to, then writes the znode. One at a time. */
+    private CompletableFuture<Void> writingZnode(Function<Imprint.Znode, Imprint.Znode> as, Supplier<CompletableFuture<Void>> write) {
+        synchronized (this) {
+            znodeWrites = znodeWrites.handle((nothing, failed) -> nothing)
+                    .thenCompose(nothing -> znode())
+                    .thenComposeAsync(now -> {
+                        imprint = imprint.with(as.apply(now));
+                        return keeper.setProperties(imprint.properties());
+                    }, executor)
+                    .thenCompose(nothing -> write.get());
+            return znodeWrites;
+        }
+    }
+
+    @Override
+    public CompletableFuture<Void> setCursorProperties(Map<String, String> properties) {
+        return writingZnode(Imprint.Znode::next, () -> super.setCursorProperties(properties));
+    }
+
+    @Override
+    public CompletableFuture<Void> putCursorProperty(String key, String value) {
+        return writingZnode(Imprint.Znode::next, () -> super.putCursorProperty(key, value));
+    }
+
+    @Override
+    public CompletableFuture<Void> removeCursorProperty(String key) {
+        return writingZnode(Imprint.Znode::next, () -> super.removeCursorProperty(key));
+    }
+
+    // ---- the end
+
+    /**
+     * Everything durable at the keeper, then Pulsar's znode, for the way back. Without the keeper's word the znode stays as it is: another
+     * broker may have the cursor already, and a version that the keeper did not hear of would be taken for Pulsar's own work.
+     */
+    @Override
+    void persistPositionWhenClosing(Position position, Map<String, Long> properties, CloseCallback callback, Object ctx) {
+        leaving = true;
+        CompletableFuture<Void> noted = writingZnode(Imprint.Znode::next, () -> CompletableFuture.completedFuture(null));
+        noted.thenCompose(nothing -> keeper.close())
+                .orTimeout(topic.settings().closeTimeout().toMillis(), TimeUnit.MILLISECONDS)
+                .whenCompleteAsync((nothing, failed) -> {
+                    if (failed == null) {
+                        topic.ended(this);
+                        super.persistPositionWhenClosing(position, properties, callback, ctx);
+                        return;
+                    }
+                    leave();
+                    LOG.warn("[{}][{}] Closed without the keeper's word, acks that had no receipt may come back: {}", topic.getName(),
+                            getName(), failure(failed).toString());
+                    callback.closeComplete(ctx);
+                }, executor);
+    }
+
+    /** The subscription is deleted, and its znode gone. */
+    @Override
+    void asyncDeleteCursorLedger() {
+        leaving = true;
+        CompletableFuture<Void> deleted = keeper.delete().exceptionallyCompose(
+                failed -> topic.link().delete(topic.getName(), getName(), topic.token()));
+        topic.deleting(getName(), deleted);
+        deleted.whenComplete((nothing, failed) -> {
+            topic.ended(this);
+            if (failed != null && !(failed instanceof KeeperException e && e.code() == KeeperException.Code.NOT_FOUND)) {
+                LOG.warn("[{}][{}] The keeper did not delete the cursor, it is left behind: {}", topic.getName(), getName(),
+                        failure(failed).getMessage());
+            }
+        });
+        if (cursorLedger != null) {
+            super.asyncDeleteCursorLedger();
+        } else {
+            closeWaitingCursor();
+            state = State.Deleted;
+        }
+    }
+
+    /** Gives it back without waiting: this load of the topic is over. */
+    void leave() {
+        leaving = true;
+        topic.ended(this);
+        KeptCursor known = keeper;
+        if (known != null) {
+            known.close();
+        }
+    }
+
+    /** The keeper has ended it. A newer load of the topic has it, or it must be opened anew, which a new load does with a newer token. */
+    private void lost(KeeperException why) {
+        topic.ended(this);
+        if (!leaving && why.code() != KeeperException.Code.LINK_CLOSED) {
+            topic.loadIsOver(why.getMessage());
+        }
+    }
+
+    // ---- what Pulsar does by the clock
+
+    /** False while the keeper cannot promise to keep what is acked next: dispatch pauses, if the topic's policy says so. */
+    @Override
+    public boolean isCursorDataFullyPersistable() {
+        KeptCursor known = keeper;
+        return known == null || known.persistable();
+    }
+
+    /** Every ack is told at once: there is nothing to limit. */
+    @Override
+    public void setThrottleMarkDelete(double throttleMarkDelete) {}
+
+    @Override
+    public double getThrottleMarkDelete() {
+        return 0;
+    }
+
+    @Override
+    public boolean periodicRollover() {
+        return false;
+    }
+
+    @Override
+    void flush() {}
+
+    @Override
+    public void asyncReadEntriesWithSkipOrWait(
+            int maxEntries, long maxSizeBytes, ReadEntriesCallback callback, Object ctx, Position maxPosition, Predicate<Position> skip) {
+        topic.readBy(callback);
+        super.asyncReadEntriesWithSkipOrWait(maxEntries, maxSizeBytes, callback, ctx, maxPosition, skip);
+    }
+}

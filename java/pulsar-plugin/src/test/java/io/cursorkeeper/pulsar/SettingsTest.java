@@ -1,0 +1,72 @@
+package io.cursorkeeper.pulsar;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.Properties;
+import org.junit.jupiter.api.Test;
+
+class SettingsTest {
+
+    private static Properties of(String... pairs) {
+        Properties properties = new Properties();
+        properties.setProperty("zookeeperServers", "not ours");
+        for (int i = 0; i < pairs.length; i += 2) {
+            properties.setProperty(pairs[i], pairs[i + 1]);
+        }
+        return properties;
+    }
+
+    private static void refused(String name, String value) {
+        Properties properties = of("cursorKeeperAddress", "a:1");
+        properties.setProperty(name, value);
+        String said = assertThrows(SettingsException.class, () -> Settings.read(properties)).getMessage();
+        assertTrue(said.contains(name + "=" + value) && said.contains("What to do: "), said);
+    }
+
+    @Test
+    void anAddressIsEnough() {
+        Settings settings = Settings.read(of("cursorKeeperAddress", " 127.0.0.1:7070 "));
+        assertEquals(Settings.Mode.KEEP, settings.mode());
+        assertEquals("127.0.0.1:7070", settings.address());
+        assertEquals(Settings.Receipts.DURABLE, settings.receipts());
+        assertEquals(Duration.ofSeconds(25), settings.openTimeout());
+        assertEquals(Settings.OnStale.REFUSE, settings.onStale());
+        assertEquals(Settings.OnUnsupported.REFUSE, settings.onUnsupported());
+        assertTrue(settings.namespaces().contains("public/default/persistent/topic"));
+    }
+
+    @Test
+    void offNeedsNothing() {
+        assertEquals(Settings.Mode.OFF, Settings.read(of("cursorKeeperMode", "off")).mode());
+    }
+
+    @Test
+    void whatIsWrongIsNamedWithItsRemedy() {
+        refused("cursorKeeperAddress", "localhost");
+        refused("cursorKeeperAddress", "localhost:0");
+        refused("cursorKeeperAddress", "");
+        refused("cursorKeeperMode", "maybe");
+        refused("cursorKeeperMode", "shadow");
+        refused("cursorKeeperReceipts", "fast");
+        refused("cursorKeeperOpenTimeoutMs", "60000");
+        refused("cursorKeeperOpenTimeoutMs", "-1");
+        refused("cursorKeeperNamespaces", "public");
+        refused("cursorKeeperNamespaces", "public/default,");
+        refused("cursorKeeperAdress", "a:1");
+    }
+
+    @Test
+    void namespacesChooseTopics() {
+        Namespaces some = Settings.read(of("cursorKeeperAddress", "a:1", "cursorKeeperNamespaces", "public/default, shop/*")).namespaces();
+        assertTrue(some.contains("public/default/persistent/topic"));
+        assertTrue(some.contains("shop/orders/persistent/topic-partition-3"));
+        assertFalse(some.contains("public/other/persistent/topic"));
+        assertFalse(some.contains("public/default2/persistent/topic"));
+        assertFalse(some.contains("shopping/orders/persistent/topic"));
+        assertFalse(some.contains("odd"));
+    }
+}

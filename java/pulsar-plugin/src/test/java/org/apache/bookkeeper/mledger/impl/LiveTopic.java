@@ -1,0 +1,165 @@
+package org.apache.bookkeeper.mledger.impl;
+
+import io.cursorkeeper.pulsar.Settings;
+import io.opentelemetry.api.OpenTelemetry;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.apache.bookkeeper.client.BookKeeper;
+import org.apache.bookkeeper.conf.ClientConfiguration;
+import org.apache.bookkeeper.mledger.AsyncCallbacks;
+import org.apache.bookkeeper.mledger.ManagedCursor;
+import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
+import org.apache.bookkeeper.mledger.ManagedLedgerException;
+import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
+import org.apache.bookkeeper.mledger.Position;
+import org.apache.bookkeeper.mledger.PositionFactory;
+import org.apache.bookkeeper.stats.NullStatsLogger;
+import org.apache.pulsar.common.api.proto.CommandSubscribe.InitialPosition;
+import org.apache.pulsar.metadata.api.MetadataStoreConfig;
+import org.apache.pulsar.metadata.api.extended.MetadataStoreExtended;
+
+/** A topic's managed ledger on a real ZooKeeper and bookies, with Pulsar's classes and the plugin's: what a broker would hold of it. */
+final class LiveTopic {
+
+    static final long WAIT_S = 60;
+
+    private final String name;
+    private final MetadataStoreExtended store;
+    private final BookKeeper bookKeeper;
+    private final ManagedLedgerFactoryImpl factory;
+    private final ManagedLedgerConfig config;
+    ManagedLedgerImpl ledger;
+
+    /** Loads the topic. {@code keeper} empty: Pulsar's own cursors. */
+    LiveTopic(String zooKeeper, String keeper, String name, Map<String, String> settings) throws Exception {
+        this.name = name;
+        store = MetadataStoreExtended.create("zk:" + zooKeeper, MetadataStoreConfig.builder().fsyncEnable(false).build());
+        ClientConfiguration client = new ClientConfiguration();
+        client.setMetadataServiceUri("zk+hierarchical://" + zooKeeper + "/ledgers");
+        client.setDiskWeightBasedPlacementEnabled(false);
+        bookKeeper = new BookKeeper(client);
+        ManagedLedgerFactoryConfig of = new ManagedLedgerFactoryConfig();
+        of.setNumManagedLedgerSchedulerThreads(2);
+        of.setMaxCacheSize(0);
+        Properties properties = new Properties();
+        properties.putAll(settings);
+        properties.setProperty(Settings.ADDRESS, keeper);
+        factory = keeper.isEmpty()
+                ? new ManagedLedgerFactoryImpl(store, bookKeeper, of)
+                : Keeping.factory(store, policy -> CompletableFuture.completedFuture(bookKeeper), of, NullStatsLogger.INSTANCE,
+                        OpenTelemetry.noop(), Settings.read(properties));
+        config = new ManagedLedgerConfig();
+        config.setEnsembleSize(1);
+        config.setWriteQuorumSize(1);
+        config.setAckQuorumSize(1);
+        config.setMaxEntriesPerLedger(7);
+        config.setMinimumRolloverTime(0, TimeUnit.SECONDS);
+        config.setRetentionTime(-1, TimeUnit.SECONDS);
+        config.setRetentionSizeInMB(-1);
+        config.setDeletionAtBatchIndexLevelEnabled(true);
+        load();
+    }
+
+    void load() throws Exception {
+        ledger = (ManagedLedgerImpl) factory.open(name, config);
+    }
+
+    /** A graceful unload. */
+    void unload() throws Exception {
+        ledger.close();
+    }
+
+    /** The process is gone: nothing more is sent, nothing is answered. */
+    void crash() throws Exception {
+        if (ledger instanceof KeptLedger kept) {
+            kept.link().close();
+        }
+        bookKeeper.close();
+        store.close();
+    }
+
+    /** After a graceful unload. */
+    void shutdown() throws Exception {
+        factory.shutdown();
+        bookKeeper.close();
+        store.close();
+    }
+
+    ManagedCursorImpl cursor(String subscription) throws Exception {
+        return (ManagedCursorImpl) ledger.openCursor(subscription, InitialPosition.Earliest);
+    }
+
+    Position publish() throws Exception {
+        return ledger.addEntry("a message".getBytes());
+    }
+
+    /** Every entry that the topic has, in order. */
+    List<Position> entries() {
+        List<Position> entries = new ArrayList<>();
+        Position last = ledger.getLastConfirmedEntry();
+        for (long id : ledger.getLedgersInfo().keySet()) {
+            long count = id == last.getLedgerId() ? last.getEntryId() + 1 : ledger.getLedgersInfo().get(id).getEntries();
+            for (long entry = 0; entry < (id > last.getLedgerId() ? 0 : count); entry++) {
+                entries.add(PositionFactory.create(id, entry));
+            }
+        }
+        return entries;
+    }
+
+    static CompletableFuture<Void> ack(ManagedCursor cursor, List<Position> positions) {
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        cursor.asyncDelete(positions, new AsyncCallbacks.DeleteCallback() {
+            @Override
+            public void deleteComplete(Object ctx) {
+                done.complete(null);
+            }
+
+            @Override
+            public void deleteFailed(ManagedLedgerException exception, Object ctx) {
+                done.completeExceptionally(exception);
+            }
+        }, null);
+        return done;
+    }
+
+    static CompletableFuture<Void> markDelete(ManagedCursor cursor, Position position, Map<String, Long> properties) {
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        cursor.asyncMarkDelete(position, properties, new AsyncCallbacks.MarkDeleteCallback() {
+            @Override
+            public void markDeleteComplete(Object ctx) {
+                done.complete(null);
+            }
+
+            @Override
+            public void markDeleteFailed(ManagedLedgerException exception, Object ctx) {
+                done.completeExceptionally(exception);
+            }
+        }, null);
+        return done;
+    }
+
+    static CompletableFuture<Void> reset(ManagedCursor cursor, Position next) {
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        cursor.asyncResetCursor(next, false, new AsyncCallbacks.ResetCursorCallback() {
+            @Override
+            public void resetComplete(Object ctx) {
+                done.complete(null);
+            }
+
+            @Override
+            public void resetFailed(ManagedLedgerException exception, Object ctx) {
+                done.completeExceptionally(exception);
+            }
+        });
+        return done;
+    }
+
+    static Position part(Position entry, BitSet left) {
+        return AckSetStateUtil.createPositionWithAckSet(entry.getLedgerId(), entry.getEntryId(), left.toLongArray());
+    }
+}
