@@ -58,7 +58,8 @@ def started(builder: SparkSession.Builder) -> SparkSession:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """local[2], as small and as quick to start as it goes."""
+    """local[2], as small and as quick to start as it goes. For so few rows compiling a plan takes longer than interpreting it: Spark
+    interprets here, and compiles in the sessions that tests of commands and of the cluster begin."""
     from cursorkeeper_pipeline.session import DEFAULTS
     from pyspark.sql import SparkSession
 
@@ -70,6 +71,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(SLOTS),
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
