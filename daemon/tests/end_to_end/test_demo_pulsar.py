@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,12 +27,16 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cursorkeeper.demo.pulsar", "--json", "--stock-only", *arguments],
+        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
 def test_a_broker_as_it_is_delivers_confirmed_messages_again_after_a_kill(tmp_path: Path) -> None:
     """4.2.4 compares a limit of 10,000 ranges with acked entries: what is in the later of six ledgers of 5,000 is not kept."""
-    done = subprocess.run(
-        [sys.executable, "-m", "cursorkeeper.demo.pulsar", "--json", "--stock-only", "--messages", "30000", "--entries-per-ledger", "5000"],
-        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+    done = demo("--messages", "30000", "--entries-per-ledger", "5000", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["acked"] == 30_000 - 1 - 30 - 600
@@ -42,3 +47,23 @@ def test_a_broker_as_it_is_delivers_confirmed_messages_again_after_a_kill(tmp_pa
     assert 0 < report["stock_receipt_ms_p50"] <= report["stock_receipt_ms_p99"]
     assert not list(tmp_path.iterdir())
     assert not processes_of(tmp_path)
+
+
+def test_a_broker_that_does_not_start_is_named_with_the_end_of_its_log_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    programs, work = tmp_path / "bin", tmp_path / "work"
+    programs.mkdir()
+    work.mkdir()
+    java = programs / "java"
+    java.write_text(
+        f"""#!/bin/sh
+case "$*" in *PulsarBrokerStarter*) echo 'no room for a broker'; exit 1;; esac
+exec {shutil.which("java")} "$@"
+"""
+    )
+    java.chmod(0o755)
+    done = demo(TMPDIR=str(work), PATH=f"{programs}:{os.environ['PATH']}")
+    assert done.returncode == 3, done.stderr
+    assert "stock ended with status 1" in done.stderr
+    assert "no room for a broker" in done.stderr
+    assert not list(work.iterdir())
+    assert not processes_of(work)
