@@ -73,6 +73,7 @@ final class FakeCursor {
                 properties = batch.getProperties().getValuesMap();
             }
             acked.headMap(markDelete.ledger()).clear();
+            layout.headMap(markDelete.ledger()).clear();
             if (markDelete.entry() >= 0 && acked.containsKey(markDelete.ledger())) {
                 acked.get(markDelete.ledger()).remove(0L, markDelete.entry() + 1);
             }
@@ -85,6 +86,11 @@ final class FakeCursor {
             acked.clear();
             batches.clear();
             properties = Map.of();
+            if (layout.containsKey(target.ledger())) {
+                layout.headMap(target.ledger()).clear();
+            } else {
+                layout.clear(); // there would be a gap
+            }
         }
     }
 

@@ -71,6 +71,8 @@ public final class FakeKeeper implements AutoCloseable {
         public volatile int refuseOpens;
         /** Nothing is answered to an opening. */
         public volatile boolean holdOpens;
+        /** No reset is decided: it is forgotten, as by a daemon that dies before. */
+        public volatile boolean holdResets;
         /** No Hello is answered. */
         public volatile boolean silent;
         /** No broken stream is resumed: the state follows. */
@@ -588,6 +590,10 @@ public final class FakeKeeper implements AutoCloseable {
         private void reset(Handle handle, ResetCursor reset) {
             Position target = Wire.position(reset.getTarget());
             handle.cursor.checkTarget(target);
+            if (faults.holdResets) {
+                handle.take(reset.getSeq());
+                return;
+            }
             control(handle, reset.getSeq(), reset.getGeneration(), state -> state.reset(target));
             handle.cursor.generation++;
             handle.confirm();

@@ -11,7 +11,8 @@ import java.util.Optional;
  * @param fencingToken grows with every load of the topic: lower than one that the keeper has seen = {@code FENCED}; 0: none
  * @param create false: the cursor must exist
  * @param start mark-delete of a cursor that is created now
- * @param takeover depose whoever holds it. With a token it says nothing: the token decides
+ * @param takeover depose whoever holds it. With a token it says nothing: the token decides. Without one, a cursor that lost its stream
+ *     is taken over when it is opened again, whatever this says
  * @param layout a consecutive run of the topic's data ledgers, ascending
  * @param cursorProperties of a cursor that is created now
  */

@@ -60,7 +60,7 @@ class AckSetTest {
     @ValueSource(ints = {1, 2, 3, 4, 5, 6, 7, 8})
     void randomAcksSayWhatPlainSetsSay(int seed) {
         Random random = new Random(seed);
-        for (int round = 0; round < 20; round++) {
+        for (int round = 0; round < 8; round++) {
             Naive naive = new Naive();
             FakeCursor told = new FakeCursor("c", OpenCursor.getDefaultInstance());
             AckSet waiting = new AckSet();

@@ -161,6 +161,18 @@ abstract class KeeperContract {
     }
 
     @Test
+    void aResetBackBringsTheLayoutAlong() {
+        KeptCursor cursor = open(request()).cursor();
+        get(cursor.ack(new Acks(cursor.generation()).markDelete(new Position(12, 3)))); // the keeper forgets 10
+        int generation = get(cursor.reset(new Position(10, 49)));
+        get(cursor.ack(entries(generation, 10, 60)));
+        get(cursor.setProperties(Map.of()));
+        CursorState state = open(OpenRequest.of(topic, "s").withTakeover(true)).state();
+        assertEquals(new Position(10, 49), state.markDelete());
+        assertEquals(LAYOUT, state.layout());
+    }
+
+    @Test
     void layoutAndPropertiesAreConfirmedAndKept() {
         KeptCursor cursor = open(request()).cursor();
         cursor.setProperties(Map.of("x", "old"));
@@ -283,16 +295,17 @@ abstract class KeeperContract {
 
     @Test
     void aLongLayoutLeavesAsSeveral() {
+        long last = 25_005;
         List<DataLedger> layout = new ArrayList<>();
-        for (long ledger = 1; ledger < 20_005; ledger++) {
+        for (long ledger = 1; ledger < last; ledger++) {
             layout.add(DataLedger.closed(ledger, 1));
         }
-        layout.add(DataLedger.open(20_005));
-        KeptCursor cursor = open(OpenRequest.of(topic, "s").withLayout(layout).withStart(new Position(15_000, -1))).cursor();
+        layout.add(DataLedger.open(last));
+        KeptCursor cursor = open(OpenRequest.of(topic, "s").withLayout(layout).withStart(new Position(12_000, -1))).cursor();
         get(cursor.setProperties(Map.of()));
         CursorState state = open(OpenRequest.of(topic, "s").withTakeover(true)).state();
-        List<Long> known = state.layout().stream().map(DataLedger::ledger).filter(each -> each >= 15_000).toList();
-        assertEquals(LongStream.rangeClosed(15_000, 20_005).boxed().toList(), known);
+        List<Long> known = state.layout().stream().map(DataLedger::ledger).filter(each -> each >= 12_000).toList();
+        assertEquals(LongStream.rangeClosed(12_000, last).boxed().toList(), known);
     }
 
     @Test

@@ -119,6 +119,26 @@ class LinkTest {
     }
 
     @Test
+    void noMoreIsUnconfirmedThanTheKeeperTakes() {
+        link.close();
+        fake.faults().partsMax = 100;
+        fake.faults().ledgersMax = 40;
+        link = KeeperLink.connect(settings(fake.address()));
+        KeptCursor cursor = open();
+        fake.faults().holdDurable = true;
+        Acks acks = new Acks(1);
+        for (long ledger = 12; ledger < 312; ledger++) {
+            acks.entry(ledger, 5).batch(ledger, 7, 3, missing(1));
+        }
+        long sent = fake.messages();
+        CompletableFuture<Void> answer = cursor.ack(acks);
+        until(() -> fake.messages() >= sent + 2);
+        fake.release();
+        get(answer);
+        assertEquals(300, fake.stored("t", "s").partials().size());
+    }
+
+    @Test
     void aKeeperThatAsksToPauseIsHeard() {
         KeptCursor cursor = open();
         fake.pause("away");
@@ -235,6 +255,29 @@ class LinkTest {
         get(cursor.ack(entries(generation, 12, 6)));
         assertEquals(List.of(6L), entries(fake.stored("t", "s"), 12));
         assertEquals(new Position(12, 4), fake.stored("t", "s").markDelete());
+    }
+
+    @Test
+    void anAckThatAResetDropsIsAnsweredBehindTheReset() {
+        KeptCursor cursor = open();
+        fake.faults().holdOpens = true;
+        fake.faults().holdResets = true;
+        fake.breakStreams();
+        listener.await("down");
+        CompletableFuture<Void> dropped = cursor.ack(entries(1, 12, 9));
+        cursor.layout(List.of(DataLedger.closed(12, 20), DataLedger.open(13)));
+        CompletableFuture<Integer> reset = cursor.reset(new Position(13, -1));
+        long sent = fake.messages();
+        fake.faults().holdOpens = false;
+        fake.breakStreams();
+        until(() -> fake.messages() >= sent + 4 && cursor.pendingBytes() == 0); // Hello, the opening, the layout, the reset
+        assertFalse(dropped.isDone() || reset.isDone());
+        fake.faults().holdResets = false;
+        fake.breakStreams();
+        get(reset);
+        get(dropped);
+        assertTrue(fake.stored("t", "s").acked().isEmpty());
+        assertEquals(new Position(13, -1), fake.stored("t", "s").markDelete());
     }
 
     @Test
