@@ -10,6 +10,7 @@ import io.cursorkeeper.client.KeptCursor;
 import io.cursorkeeper.client.OpenRequest;
 import io.cursorkeeper.pulsar.Imprint;
 import io.cursorkeeper.pulsar.Layouts;
+import io.cursorkeeper.pulsar.Names;
 import io.cursorkeeper.pulsar.Settings;
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -295,7 +296,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     }
 
     private CompletableFuture<Opened> open(Imprint ifCreated, Position start) {
-        OpenRequest request = OpenRequest.of(topic.getName(), getName())
+        OpenRequest request = OpenRequest.of(Names.topic(topic.getName()), Names.subscription(getName()))
                 .withFencingToken(topic.token())
                 .withStart(words(start))
                 .withCursorProperties(ifCreated.properties());
@@ -842,7 +843,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     void asyncDeleteCursorLedger() {
         leaving = true;
         CompletableFuture<Void> deleted = keeper.delete().exceptionallyCompose(
-                failed -> topic.link().delete(topic.getName(), getName(), topic.token()));
+                failed -> topic.link().delete(Names.topic(topic.getName()), Names.subscription(getName()), topic.token()));
         topic.deleting(getName(), deleted);
         deleted.whenComplete((nothing, failed) -> {
             topic.ended(this);
