@@ -1,8 +1,11 @@
 package io.cursorkeeper.pulsar;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeSet;
@@ -12,6 +15,7 @@ import java.util.TreeSet;
  *
  * @param mode KEEP: the keeper holds the cursors. OFF: the plugin does nothing
  * @param address {@code host:port} of the daemon's ack stream; empty when OFF
+ * @param tokenFile what the daemon wants of its sources; empty: nothing
  * @param namespaces whose topics are kept
  * @param receipts DURABLE: an ack is answered when the keeper has it durable. MEMORY: at once, as Pulsar does
  * @param openTimeout how long the load of a topic waits for the keeper; then it fails
@@ -22,6 +26,7 @@ import java.util.TreeSet;
 public record Settings(
         Mode mode,
         String address,
+        Optional<Path> tokenFile,
         Namespaces namespaces,
         Receipts receipts,
         Duration openTimeout,
@@ -42,6 +47,7 @@ public record Settings(
     static final String PREFIX = "cursorKeeper";
     public static final String MODE = PREFIX + "Mode";
     public static final String ADDRESS = PREFIX + "Address";
+    public static final String TOKEN_FILE = PREFIX + "TokenFile";
     public static final String NAMESPACES = PREFIX + "Namespaces";
     public static final String RECEIPTS = PREFIX + "Receipts";
     public static final String OPEN_TIMEOUT_MS = PREFIX + "OpenTimeoutMs";
@@ -50,7 +56,7 @@ public record Settings(
     public static final String ON_UNSUPPORTED = PREFIX + "OnUnsupported";
 
     private static final Set<String> NAMES = new TreeSet<>(
-            Set.of(MODE, ADDRESS, NAMESPACES, RECEIPTS, OPEN_TIMEOUT_MS, CLOSE_TIMEOUT_MS, ON_STALE, ON_UNSUPPORTED));
+            Set.of(MODE, ADDRESS, TOKEN_FILE, NAMESPACES, RECEIPTS, OPEN_TIMEOUT_MS, CLOSE_TIMEOUT_MS, ON_STALE, ON_UNSUPPORTED));
 
     /** Pulsar gives up the load of a topic after 60 s, and says less about why. */
     private static final int OPEN_TIMEOUT_MS_MAX = 55_000;
@@ -72,6 +78,7 @@ public record Settings(
         return new Settings(
                 mode,
                 address,
+                tokenFile(value(all, TOKEN_FILE)),
                 Namespaces.of(NAMESPACES, value(all, NAMESPACES)),
                 choice(all, RECEIPTS, Receipts.DURABLE),
                 milliseconds(all, OPEN_TIMEOUT_MS, 25_000, OPEN_TIMEOUT_MS_MAX),
@@ -87,6 +94,18 @@ public record Settings(
 
     private static String value(Properties all, String name) {
         return all.getProperty(name, "").trim();
+    }
+
+    private static Optional<Path> tokenFile(String given) {
+        if (given.isEmpty()) {
+            return Optional.empty();
+        }
+        Path file = Path.of(given);
+        if (!Files.isReadable(file)) {
+            throw new SettingsException(TOKEN_FILE, given, "it cannot be read",
+                    "name the daemon's source_token_file, readable by the broker, or leave it out if the daemon has none");
+        }
+        return Optional.of(file);
     }
 
     private static void checkAddress(String address) {

@@ -49,6 +49,7 @@ class SettingsTest {
         refused("cursorKeeperAddress", "localhost");
         refused("cursorKeeperAddress", "localhost:0");
         refused("cursorKeeperAddress", "");
+        refused("cursorKeeperTokenFile", "/nowhere/token");
         refused("cursorKeeperMode", "maybe");
         refused("cursorKeeperMode", "shadow");
         refused("cursorKeeperReceipts", "fast");

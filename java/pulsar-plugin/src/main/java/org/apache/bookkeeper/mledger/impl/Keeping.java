@@ -5,6 +5,11 @@ import io.cursorkeeper.client.LinkSettings;
 import io.cursorkeeper.pulsar.Settings;
 import io.cursorkeeper.pulsar.UnsupportedPulsarException;
 import io.opentelemetry.api.OpenTelemetry;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -27,6 +32,15 @@ public final class Keeping {
         }
     }
 
+    /** Read at every connection, so that a new one counts without a restart. */
+    private static byte[] token(Path file) {
+        try {
+            return Files.readString(file).strip().getBytes(StandardCharsets.UTF_8);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
     /** One link for the broker. Its answers come on a thread of their own, which hands them to the topics' executors. */
     public static ManagedLedgerFactoryImpl factory(
             MetadataStoreExtended metadataStore,
@@ -43,6 +57,7 @@ public final class Keeping {
         });
         KeeperLink link = KeeperLink.connect(LinkSettings.of(settings.address(), answers)
                 .withName("pulsar-broker")
+                .withCredentials(() -> settings.tokenFile().map(Keeping::token).orElse(new byte[0]))
                 .withTimeouts(settings.openTimeout(), settings.closeTimeout()));
         try {
             return new KeptLedgerFactory(metadataStore, bookKeeper, config, stats, openTelemetry, settings, link, answers);

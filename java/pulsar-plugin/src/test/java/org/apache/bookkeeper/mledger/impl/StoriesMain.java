@@ -1,0 +1,255 @@
+package org.apache.bookkeeper.mledger.impl;
+
+import io.cursorkeeper.pulsar.Settings;
+import java.util.BitSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.apache.bookkeeper.mledger.ManagedLedgerException;
+import org.apache.bookkeeper.mledger.Position;
+
+/**
+ * What happens to a topic between Pulsar's own cursors, the keeper's, and two brokers. Arguments: ZooKeeper, keeper. Ends with 0 and one
+ * line, or with the story that failed.
+ */
+public final class StoriesMain {
+
+    private static final String STOCK = "";
+    private static final String SUBSCRIPTION = "sub";
+    private static final int STORY_MAX_S = 60;
+
+    @FunctionalInterface
+    private interface Story {
+        void tell() throws Exception;
+    }
+
+    private final String zooKeeper;
+    private final String keeper;
+    private String name;
+
+    private StoriesMain(String zooKeeper, String keeper) {
+        this.zooKeeper = zooKeeper;
+        this.keeper = keeper;
+    }
+
+    public static void main(String[] arguments) {
+        StoriesMain stories = new StoriesMain(arguments[0], arguments[1]);
+        Map<String, Story> all = Map.of(
+                "the first load takes Pulsar's state over", stories::imports,
+                "a clean stop is the way back to Pulsar's own cursors", stories::goesBack,
+                "what Pulsar itself did meanwhile is noticed", stories::noticesStock,
+                "Pulsar's state replaces a stale one", stories::importsStale,
+                "the keeper's state stays though it is stale", stories::keepsStale,
+                "a newer load ends the older one", stories::isFenced,
+                "a load without a keeper fails, and a later one succeeds", stories::waitsForTheKeeper,
+                "string properties are no sign of a stale state", stories::writesItsZnode,
+                "a subscription that is made again starts anew", stories::startsAnew);
+        for (Map.Entry<String, Story> each : all.entrySet()) {
+            stories.name = "public/default/persistent/story-" + Long.toHexString(System.nanoTime());
+            try {
+                each.getValue().tell();
+            } catch (Exception | AssertionError e) {
+                System.out.println(each.getKey() + ": " + e);
+                e.printStackTrace(System.out);
+                System.out.flush();
+                Runtime.getRuntime().halt(1);
+            }
+        }
+        System.out.println("stories " + all.size());
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private LiveTopic load(String by) throws Exception {
+        return load(by, Map.of());
+    }
+
+    private LiveTopic load(String by, Map<String, String> settings) throws Exception {
+        return new LiveTopic(zooKeeper, by, name, settings);
+    }
+
+    private static void check(boolean right, String what) {
+        if (!right) {
+            throw new AssertionError(what);
+        }
+    }
+
+    private static void end(LiveTopic topic) throws Exception {
+        topic.unload();
+        topic.shutdown();
+    }
+
+    /** A topic of four data ledgers with some acks. */
+    private LiveTopic worked(String by) throws Exception {
+        LiveTopic topic = load(by);
+        for (int i = 0; i < 25; i++) {
+            topic.publish();
+        }
+        ManagedCursorImpl cursor = topic.cursor(SUBSCRIPTION);
+        List<Position> entries = topic.entries();
+        LiveTopic.markDelete(cursor, entries.get(2), Map.of("n", 7L)).get(STORY_MAX_S, TimeUnit.SECONDS);
+        ack(topic, 4, 5, 9, 16, 20);
+        return topic;
+    }
+
+    private static void ack(LiveTopic topic, int... numbers) throws Exception {
+        for (int each : numbers) {
+            LiveTopic.ack(topic.cursor(SUBSCRIPTION), List.of(topic.entries().get(each))).get(STORY_MAX_S, TimeUnit.SECONDS);
+        }
+    }
+
+    private static void part(LiveTopic topic, int number) throws Exception {
+        BitSet left = new BitSet();
+        left.set(1, 4);
+        Position entry = LiveTopic.part(topic.entries().get(number), left);
+        LiveTopic.ack(topic.cursor(SUBSCRIPTION), List.of(entry)).get(STORY_MAX_S, TimeUnit.SECONDS);
+    }
+
+    private static Naive state(LiveTopic topic) throws Exception {
+        return Naive.of(topic.cursor(SUBSCRIPTION), topic.entries());
+    }
+
+    private static void same(Naive before, Naive after) {
+        check(before.acked.equals(after.acked), "acked were " + before.acked + " and are " + after.acked);
+        check(before.left.equals(after.left), "batches were " + before.left + " and are " + after.left);
+        check(Objects.equals(before.properties, after.properties), "properties were " + before.properties + " and are " + after.properties);
+    }
+
+    private void imports() throws Exception {
+        LiveTopic stock = worked(STOCK);
+        part(stock, 22);
+        ack(stock, 23); // persists the batch, too
+        Naive before = state(stock);
+        stock.crash(); // its cursor ledger holds it
+        LiveTopic kept = load(keeper);
+        same(before, state(kept));
+        ack(kept, 24);
+        Naive more = state(kept);
+        kept.crash();
+        LiveTopic again = load(keeper);
+        same(more, state(again));
+        end(again);
+    }
+
+    private void goesBack() throws Exception {
+        LiveTopic kept = worked(keeper);
+        Naive before = state(kept);
+        end(kept);
+        LiveTopic stock = load(STOCK);
+        same(before, state(stock));
+        end(stock);
+    }
+
+    /** Kept, then a time on Pulsar's own cursors, in which an ack moved. */
+    private Naive stale() throws Exception {
+        LiveTopic kept = worked(keeper);
+        end(kept);
+        LiveTopic stock = load(STOCK);
+        ack(stock, 24);
+        Naive after = state(stock);
+        end(stock);
+        return after;
+    }
+
+    private void noticesStock() throws Exception {
+        stale();
+        try {
+            load(keeper);
+        } catch (ManagedLedgerException e) {
+            check(e.getMessage().contains("Pulsar itself changed this cursor") && e.getMessage().contains(Settings.ON_STALE), e.getMessage());
+            return;
+        }
+        throw new AssertionError("it loaded");
+    }
+
+    private void importsStale() throws Exception {
+        Naive after = stale();
+        LiveTopic kept = load(keeper, Map.of(Settings.ON_STALE, "import"));
+        same(after, state(kept));
+        kept.crash();
+        LiveTopic again = load(keeper);
+        same(after, state(again));
+        end(again);
+    }
+
+    private void keepsStale() throws Exception {
+        Naive after = stale();
+        LiveTopic kept = load(keeper, Map.of(Settings.ON_STALE, "keeper"));
+        Naive found = state(kept);
+        check(found.acked.size() == after.acked.size() - 1 && after.acked.containsAll(found.acked), "acked are " + found.acked);
+        kept.crash();
+        LiveTopic again = load(keeper);
+        same(found, state(again));
+        end(again);
+    }
+
+    private void isFenced() throws Exception {
+        LiveTopic old = worked(keeper);
+        Naive before = state(old);
+        ManagedCursorImpl cursor = old.cursor(SUBSCRIPTION);
+        Position late = old.entries().get(24);
+        LiveTopic young = load(keeper);
+        same(before, state(young));
+        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(STORY_MAX_S);
+        while (!old.ledger.getState().isFenced()) {
+            check(System.nanoTime() < until, "the older load is " + old.ledger.getState());
+            TimeUnit.MILLISECONDS.sleep(20);
+        }
+        try {
+            LiveTopic.ack(cursor, List.of(late)).get(STORY_MAX_S, TimeUnit.SECONDS);
+            throw new AssertionError("the older load took an ack");
+        } catch (ExecutionException expected) {
+            check(expected.getCause() instanceof ManagedLedgerException, expected.toString());
+        }
+        ack(young, 23);
+        Naive after = state(young);
+        old.crash();
+        young.crash();
+        LiveTopic again = load(keeper);
+        same(after, state(again));
+        end(again);
+    }
+
+    private void waitsForTheKeeper() throws Exception {
+        LiveTopic kept = worked(keeper);
+        Naive before = state(kept);
+        kept.crash();
+        try {
+            load("127.0.0.1:1", Map.of(Settings.OPEN_TIMEOUT_MS, "1000"));
+            throw new AssertionError("it loaded without a keeper");
+        } catch (ManagedLedgerException expected) {
+            check(expected.getMessage().contains("AWAY"), expected.getMessage());
+        }
+        LiveTopic again = load(keeper);
+        same(before, state(again));
+        end(again);
+    }
+
+    private void writesItsZnode() throws Exception {
+        LiveTopic kept = worked(keeper);
+        ManagedCursorImpl cursor = kept.cursor(SUBSCRIPTION);
+        cursor.putCursorProperty("a", "1").get(STORY_MAX_S, TimeUnit.SECONDS);
+        cursor.setCursorProperties(Map.of("b", "2")).get(STORY_MAX_S, TimeUnit.SECONDS);
+        kept.crash();
+        LiveTopic again = load(keeper);
+        check(again.cursor(SUBSCRIPTION).getCursorProperties().equals(Map.of("b", "2")), "string properties are gone");
+        end(again);
+        LiveTopic last = load(keeper);
+        check(last.cursor(SUBSCRIPTION).getCursorProperties().equals(Map.of("b", "2")), "string properties are gone");
+        end(last);
+    }
+
+    private void startsAnew() throws Exception {
+        LiveTopic kept = worked(keeper);
+        kept.ledger.deleteCursor(SUBSCRIPTION);
+        check(state(kept).acked.isEmpty(), "acks of the deleted subscription are there");
+        ack(kept, 3);
+        Naive before = state(kept);
+        kept.crash();
+        LiveTopic again = load(keeper);
+        same(before, state(again));
+        end(again);
+    }
+}
