@@ -89,7 +89,7 @@ demo: setup $(JAR)
 	$(BIN)/cursorkeeper demo --trace testdata/pulsar-trace
 
 # Real brokers, killed right after the last receipt of an ack. ARGS=--json: one JSON line at the end.
-demo-pulsar: setup $(JAR) broker-classes
+demo-pulsar: setup $(JAR) broker-classes plugin-jar
 	$(BIN)/python -m cursorkeeper.demo.pulsar $(ARGS)
 
 check: setup $(VENV)/.spark

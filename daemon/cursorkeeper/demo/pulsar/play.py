@@ -26,9 +26,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 T = TypeVar("T")
 STORAGE_CLASS = "io.cursorkeeper.pulsar.CursorKeeperStorage"
-PLUGINS = Path(__file__).resolve().parents[4] / "java/pulsar-plugin"
-LINES: Mapping[str, str] = {"4.0.7": "pulsar-4.0", "4.2.4": "pulsar-4.2", "5.0.0-M1": "pulsar-4.2"}
-"""Version -> the folder of its plugin."""
+PLUGIN = Path(__file__).resolve().parents[4] / "java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
+"""For 4.2 and later."""
 NAMESPACE = "public/default"
 
 
@@ -52,9 +51,8 @@ class Case:
 
 
 def find_plugin(version: str) -> Path | None:
-    """The jar that this checkout has built for a version."""
-    found = sorted((PLUGINS / LINES[version] / "target").glob("cursorkeeper-pulsar-plugin-*.jar"))
-    return found[-1] if found else None
+    """The jar that this checkout has built, if it is made for this version."""
+    return PLUGIN if PLUGIN.is_file() and not version.startswith("4.0") else None
 
 
 async def play(case: Case, *, data_dir: Path | None, keep: bool, console: Console) -> Report:
