@@ -43,9 +43,9 @@ async def traffic(topic: Topic, command: str, shape: type[T], then: Callable[[],
         await process.kill()
 
 
-async def all_durable(daemon: DaemonProcess, managed_ledger: str) -> None:
+async def all_durable(daemon: DaemonProcess, topic: str) -> None:
     """Waits until the keeper has every ack of the play: what remains un-acked is known. Brokers before 5.0 do not say it."""
-    cursor = pb.CursorRef(topic=managed_ledger, subscription=SUBSCRIPTION)
+    cursor = pb.CursorRef(topic=topic, subscription=SUBSCRIPTION)
     async with aio.insecure_channel(daemon.address) as channel:
         store = rpc.CursorStoreStub(channel)
         before: tuple[int, ...] = ()
@@ -80,7 +80,7 @@ async def test_a_broker_that_is_killed_delivers_nothing_again(
         await traffic(topic, "produce", Produced)
         if version.startswith("4."):
             consumed = await traffic(topic, "consume", Consumed)
-            await all_durable(daemon, f"public/default/persistent/{name}")
+            await all_durable(daemon, topic.name)
             await asyncio.to_thread(broker.kill)
         else:
             consumed = await traffic(topic, "consume", Consumed, broker.kill)
