@@ -524,7 +524,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             if (outcome.failure == null) {
                 if (partial) {
                     noteAck(position);
-                    join(plain, before);
+                    join(plain, before, BitSet.valueOf(left));
                 }
                 tell(change, answer);
             } else if (partial) {
@@ -549,13 +549,16 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         return of == null ? null : (BitSet) of.clone();
     }
 
-    /** Pulsar lets a cumulative ack of a part of a batch forget indexes that were acked one by one. An ack stays. */
-    private void join(Position position, BitSet before) {
+    /** Of two acks of parts of a batch Pulsar keeps one, the further; an ack stays, so what both leave is left. */
+    private void join(Position position, BitSet before, BitSet left) {
         BitSet now = batchDeletedIndexes == null ? null : batchDeletedIndexes.get(position);
-        if (before == null || now == null) {
+        if (now == null) {
             return;
         }
-        now.and(before);
+        now.and(left);
+        if (before != null) {
+            now.and(before);
+        }
         if (now.isEmpty()) {
             super.asyncDelete(List.of(position), new Outcome(), null);
         }

@@ -45,7 +45,8 @@ public final class StoriesMain {
                 "a newer load ends the older one", stories::isFenced,
                 "a load without a keeper fails, and a later one succeeds", stories::waitsForTheKeeper,
                 "string properties are no sign of a stale state", stories::writesItsZnode,
-                "a subscription that is made again starts anew", stories::startsAnew);
+                "a subscription that is made again starts anew", stories::startsAnew,
+                "acks of parts of a batch join, one by one or cumulative", stories::joinsParts);
         for (Map.Entry<String, Story> each : all.entrySet()) {
             stories.name = "public/default/persistent/story-" + Long.toHexString(System.nanoTime());
             try {
@@ -239,6 +240,21 @@ public final class StoriesMain {
         LiveTopic last = load(keeper);
         check(last.cursor(SUBSCRIPTION).getCursorProperties().equals(Map.of("b", "2")), "string properties are gone");
         end(last);
+    }
+
+    private void joinsParts() throws Exception {
+        LiveTopic kept = worked(keeper);
+        ManagedCursorImpl cursor = kept.cursor(SUBSCRIPTION);
+        Position entry = kept.entries().get(22);
+        for (long[] left : new long[][] {{0b1110}, {0b1011}}) {
+            LiveTopic.markDelete(cursor, LiveTopic.part(entry, BitSet.valueOf(left)), Map.of()).get(STORY_MAX_S, TimeUnit.SECONDS);
+        }
+        Naive before = state(kept);
+        check(before.left.equals(Map.of(entry, BitSet.valueOf(new long[] {0b1010}))), "left are " + before.left);
+        kept.crash();
+        LiveTopic again = load(keeper);
+        same(before, state(again));
+        end(again);
     }
 
     private void startsAnew() throws Exception {
