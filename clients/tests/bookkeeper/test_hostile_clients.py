@@ -210,6 +210,7 @@ async def connections_and_streams_without_end(gateway: JavaProcess, stack: Async
     opened = await stack.enter_async_context(channel(gateway))
     for _ in range(400):
         stack.callback(raw(opened, "Append", "stream_stream")(metadata=WRITER).cancel)
+    await eventually(lambda: gauge(gateway, "streams") >= 256)  # they have every place
 
 
 async def requests_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:

@@ -40,6 +40,7 @@ from cursorkeeper.migration.writing import Writer, Written
 from cursorkeeper.pulsar_broker.model import count, range_count
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
+from cursorkeeper_clients.bookkeeper.errors import GatewayError
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
 
 KIND_OF_RUN = "export-pulsar"
@@ -194,6 +195,21 @@ class Exporting:
                 notes += await self._writer(ref).delete_orphan(ledger)
         return notes
 
+    async def drop_unknown(self) -> list[str]:
+        """Ledgers that an interrupted run of this journal made, and died before it wrote their numbers down: nothing can name them."""
+        journal = self.journal
+        if journal is None or not journal.is_resumed or not journal.token:
+            return []
+        mine, notes = {JOURNAL_KEY: journal.token.encode()}, []
+        try:
+            async for info in self.pulsar.ledgers.list(mine):
+                if info.ledger not in journal.known_ledgers:
+                    await self.patience.repeat(f"ledger {info.ledger}", lambda found=info.ledger: self.pulsar.ledgers.delete(found))  # type: ignore[misc]
+                    notes.append(f"deleted ledger {info.ledger} of an interrupted run")
+        except (GatewayError, MigrationError) as e:
+            notes.append(f"ledgers of an interrupted run may be left, which hold nothing: {e}. What to do: run this again")
+        return notes
+
     async def _write(self, ref: PulsarCursorRef, state: AckState, plan: WritePlan, there: Destination) -> Written:
         written = await self._writer(ref).write(plan, there.version, there.cursor_ledger)
         theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
@@ -265,6 +281,8 @@ async def export_all(exporting: Exporting, selection: Selection, reporter: Repor
     """Every cursor of the selection. Raises CommandError, ZooKeeperError."""
     refs: AsyncIterator[PulsarCursorRef] = iter_ours(exporting.ports.footers, selection, skipped=reporter.skip)
     await migrating.run_all(refs, exporting.one, reporter, jobs=jobs)
+    for note in await exporting.drop_unknown():
+        reporter.note(note)
 
 
 @options.located

@@ -167,6 +167,13 @@ class Reporter:
         else:
             say(f"skipped {skipped.path}: {skipped.reason}")
 
+    def note(self, text: str) -> None:
+        """Of the run, and of no cursor."""
+        if self._as_json:
+            json_line({"note": text})
+        else:
+            say(text)
+
     async def ended(self, outcome: Outcome) -> None:
         """Tells one cursor's outcome, and remembers it for the sums and the exit code."""
         self.counts[outcome.status] += 1

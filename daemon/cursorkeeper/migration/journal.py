@@ -27,19 +27,20 @@ class JournalError(ValueError):
 
 class Journal:
     """One file, written by one process. `done`: the cursors that need not be done again; `open_ledgers`: cursor -> ledgers that
-    were made for it, before it was done, and that nobody may have named; `token`: on every ledger that its runs make, empty in a journal
-    of an earlier release."""
+    were made for it, before it was done, and that nobody may have named; `known_ledgers`: all that are in it; `is_resumed`: an earlier run
+    wrote in it; `token`: on every ledger that its runs make, empty in a journal of an earlier release."""
 
-    def __init__(self, path: Path, token: str, file: BinaryIO, done: set[str], open_ledgers: dict[str, list[int]]) -> None:
-        self.path, self.token, self._file = path, token, file
-        self.done, self.open_ledgers = done, open_ledgers
+    def __init__(self, path: Path, token: str, file: BinaryIO, is_resumed: bool) -> None:
+        self.path, self.token, self.is_resumed, self._file = path, token, is_resumed, file
+        self.done: set[str] = set()
+        self.open_ledgers: dict[str, list[int]] = {}
+        self.known_ledgers: set[int] = set()
 
     @classmethod
     def open(cls, path: Path, command: str, target: Mapping[str, Any]) -> Journal:
         """A new one, or that of an earlier run of the same command with the same target. Raises JournalError, OSError."""
         header = {"journal": command, "format": FORMAT, **target}
-        done: set[str] = set()
-        ledgers: dict[str, list[int]] = {}
+        lines: list[tuple[int, bytes]] = []
         file = path.open("a+b")
         try:
             file.seek(0)
@@ -52,9 +53,11 @@ class Journal:
                 if number == 1:
                     token = _token_of(line, header, path)
                 else:
-                    _take(line, number, path, done, ledgers)
+                    lines.append((number, line))
+            journal = cls(path, token or ("" if whole else secrets.token_hex(16)), file, is_resumed=whole > 0)
+            for number, line in lines:
+                journal._take(line, number)
             file.truncate(whole)
-            journal = cls(path, token or ("" if whole else secrets.token_hex(16)), file, done, ledgers)
             if whole == 0:
                 journal.record({**header, TOKEN: journal.token})
             return journal
@@ -78,7 +81,24 @@ class Journal:
     def made_ledger(self, cursor: str, ledger: int) -> None:
         """Before anything is written to it: a later run can then delete it if this one dies."""
         self.record({"cursor": cursor, "ledger": ledger})
+        self._made(cursor, ledger)
+
+    def _made(self, cursor: str, ledger: int) -> None:
         self.open_ledgers.setdefault(cursor, []).append(ledger)
+        self.known_ledgers.add(ledger)
+
+    def _take(self, line: bytes, number: int) -> None:
+        read = _read(line, number, self.path)
+        cursor = read.get("cursor")
+        if not isinstance(cursor, str):
+            raise JournalError(f"{self.path}, line {number}: names no cursor: this is not a journal")
+        if isinstance(read.get("ledger"), int) and "status" not in read:
+            self._made(cursor, read["ledger"])
+        elif read.get("ok") is True:
+            self.open_ledgers.pop(cursor, None)
+            self.done.add(cursor)
+        else:
+            self.done.discard(cursor)
 
     def close(self) -> None:
         """Closes the file, which stays on disk."""
@@ -104,17 +124,3 @@ def _token_of(line: bytes, header: Mapping[str, Any], path: Path) -> str:
         differ = [f"{k} is {read.get(k)!r} there and {header.get(k)!r} now" for k in odd]
         raise JournalError(f"{path} is the journal of another run: {'; '.join(differ)}")
     return token if isinstance(token, str) else ""
-
-
-def _take(line: bytes, number: int, path: Path, done: set[str], ledgers: dict[str, list[int]]) -> None:
-    read = _read(line, number, path)
-    cursor = read.get("cursor")
-    if not isinstance(cursor, str):
-        raise JournalError(f"{path}, line {number}: names no cursor: this is not a journal")
-    if isinstance(read.get("ledger"), int) and "status" not in read:
-        ledgers.setdefault(cursor, []).append(read["ledger"])
-    elif read.get("ok") is True:
-        ledgers.pop(cursor, None)
-        done.add(cursor)
-    else:
-        done.discard(cursor)

@@ -477,6 +477,28 @@ async def test_a_ledger_that_the_journal_names_and_another_cluster_has_stays(wor
     assert f"ledger {foreign} is left: the journal names it, and it does not carry the journal's token" in str(outcome.notes)
 
 
+async def test_a_ledger_that_no_journal_names_is_deleted_by_the_next_run(world: PulsarWorld, tmp_path: Path) -> None:
+    """The run died between the creation of a ledger and its line. What the journal names, and what others made, stays."""
+    await ours(world)
+    journal = Journal.open(tmp_path / "j", "export-pulsar", {})
+    world.bookkeeper.faults.lose_after(Operation.CREATE)
+    before = set(world.bookkeeper.ledgers)
+    killed = await exporting(world, journal=journal)
+    assert not (await killed.one(REF)).ok and not journal.known_ledgers
+    (unknown,) = set(world.bookkeeper.ledgers) - before
+    assert await killed.drop_unknown() == [], "of a first run nothing can be left"
+    journal.close()
+    world.bookkeeper.faults.clear()
+    journal = Journal.open(tmp_path / "j", "export-pulsar", {})
+    again = await exporting(world, journal=journal)
+    assert (await again.one(REF)).ok
+    world.bookkeeper.faults.lose_before(Operation.LIST, times=100)
+    assert "may be left" in str(await again.drop_unknown()) and unknown in world.bookkeeper.ledgers
+    world.bookkeeper.faults.clear()
+    assert await again.drop_unknown() == [f"deleted ledger {unknown} of an interrupted run"]
+    assert set(world.bookkeeper.ledgers) == before | journal.known_ledgers
+
+
 async def test_a_ledger_whose_creation_was_not_answered_is_not_made_again_and_again(world: PulsarWorld) -> None:
     await ours(world)
     ledgers = set(world.bookkeeper.ledgers)

@@ -47,6 +47,20 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     public void look() {
       open.forEach(AppendStream::look);
     }
+
+    /** Whether a new stream has a place. One that appends to no ledger gives up its own. */
+    private boolean hasPlace(AppendStream of) {
+      if (open.size() <= streamsMax) {
+        return true;
+      }
+      for (AppendStream other : open) {
+        if (other != of && other.isIdle() && open.remove(other)) {
+          other.refuse(LedgerFailure.later("TOO_MANY_STREAMS", "it appended to no ledger while another stream waited for its place"));
+          return true;
+        }
+      }
+      return false;
+    }
   }
 
   /**
@@ -65,7 +79,7 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     replies.disableAutoRequest();
     replies.setOnReadyHandler(() -> flushAfter(0));
     replies.setOnCancelHandler(this::end);
-    if (shared.open().size() > shared.streamsMax()) {
+    if (!shared.hasPlace(this)) {
       refuse(LedgerFailure.later("TOO_MANY_STREAMS", "this gateway serves " + shared.streamsMax() + " append streams"));
       return;
     }
@@ -197,6 +211,10 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     } else {
       shared.replyThread().schedule(this::flush, delayMs, TimeUnit.MILLISECONDS);
     }
+  }
+
+  private synchronized boolean isIdle() {
+    return bound.isEmpty() && waiting == null;
   }
 
   private void look() {
