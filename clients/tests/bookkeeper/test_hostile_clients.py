@@ -378,7 +378,8 @@ async def test_bookies_that_stand_still_hold_no_more_than_the_window(three: Loca
                 asyncio.ensure_future(append_until_it_succeeds(connections[number % 8], spec, ledger, bytes(LARGE - 100_000), over))
                 for number, ledger in enumerate(ledgers)
             ]
-            while loop.time() < ends:
+            # longer on a busy machine: until the writers' entries have come, and appends beside them in the second half
+            while loop.time() < ends or not most or (others and latest < ends - SILENT_S / 2):
                 if others:
                     try:
                         async with asyncio.timeout(APPEND_MAX_S):
@@ -399,8 +400,7 @@ async def test_bookies_that_stand_still_hold_no_more_than_the_window(three: Loca
     async with asyncio.timeout(120), client(gateway) as store:
         await store.append(await created(store, TRIPLE), 0, b"x")
         await eventually(lambda: gauge(gateway, "in_flight_bytes") == 0 and gauge(gateway, "serving") == 1)
-    assert 0 < most <= IN_FLIGHT_MAX_BYTES
-    assert not others or latest > ends - SILENT_S / 2
+    assert most <= IN_FLIGHT_MAX_BYTES
     assert gateway.running, gateway.log_tail()
 
 
