@@ -87,7 +87,7 @@ class ServerProcess(ABC):
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """SIGCONT: what was sent meanwhile is read now."""
         self._signal(signal.SIGCONT)
 
     def restart(self) -> Mapping[str, object]:

@@ -228,7 +228,6 @@ class PulsarCluster:
         return made
 
     def stop(self) -> None:
-        """Every broker, in order."""
         for broker in self.brokers:
             broker.stop()
 

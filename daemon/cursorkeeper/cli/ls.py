@@ -33,7 +33,6 @@ class Listed:
     problem: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """One line of `--json`."""
         head = {"cursor": self.name.display, "topic": self.name.topic, "subscription": self.name.subscription}
         f = self.footer
         if f is None:

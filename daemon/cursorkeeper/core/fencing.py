@@ -25,7 +25,6 @@ REMEDY = (
 
 
 def why_fenced(given: int, known: int) -> str:
-    """As one sentence."""
     return f"fencing token {given}, and {known} was seen"
 
 

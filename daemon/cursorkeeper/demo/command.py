@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from cursorkeeper.demo import ending
 from cursorkeeper.demo.plays import play_bad_case, play_trace
-from cursorkeeper.demo.processes import ProcessFailed
 from cursorkeeper.demo.report import Report, TraceReport
-from cursorkeeper.demo.trace import TraceError
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_clients.stack import StackError, check_java, find_jar
+from cursorkeeper_clients.stack import check_java, find_jar
 from rich.console import Console
-from rich.markup import escape
 
 ENTRIES_PER_LEDGER = 50_000
 
@@ -31,20 +29,13 @@ def demo(
 
     Exit code 0: nothing confirmed was lost and nothing un-acked skipped. 1: something was. 3: a process did not start.
     """
-    console = Console(stderr=as_json, quiet=as_json)
-    try:
+
+    def played(console: Console) -> Report | TraceReport:
         check_java()  # before anything is started: both are things that a person has to do
         find_jar()
-        report = asyncio.run(_play(entries, trace, keep, data_dir, seed, console))
-    except (ProcessFailed, StackError, TraceError) as e:
-        Console(stderr=True).print(f"[red]the demo could not run:[/red] {escape(str(e))}", soft_wrap=True)
-        raise typer.Exit(3) from e
-    if as_json:
-        print(report.json_line())
-    else:
-        report.show(console)
-    if not report.is_good:
-        raise typer.Exit(1)
+        return asyncio.run(_play(entries, trace, keep, data_dir, seed, console))
+
+    ending.tell(played, as_json=as_json)
 
 
 async def _play(entries: int, trace: Path | None, keep: bool, data_dir: Path | None, seed: int, console: Console) -> Report | TraceReport:

@@ -22,7 +22,7 @@ PERCENT_MAX = 25.0
 
 
 class Why(StrEnum):
-    """What Pulsar has no more."""
+    """An orphan's topic is gone, or the topic is there without the subscription."""
 
     TOPIC = "topic"
     SUBSCRIPTION = "subscription"
@@ -66,7 +66,6 @@ class Orphan:
         return "young" if self.idle_s(now_ms) < age_s else ""
 
     def as_json(self) -> dict[str, Any]:
-        """One line of `--json`."""
         return {
             "cursor": self.name.display, "topic": self.name.topic, "subscription": self.name.subscription, "gone": str(self.why),
             "state": str(self.state), "writer": self.writer, "writtenMs": self.written_ms, "ledgers": self.ledgers,

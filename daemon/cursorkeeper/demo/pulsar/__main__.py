@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from cursorkeeper.demo.processes import ProcessFailed
+from cursorkeeper.demo import ending
 from cursorkeeper.demo.pulsar.play import Case, find_plugin, play
-from cursorkeeper_clients.stack import StackError, check_java, find_jar
+from cursorkeeper.demo.pulsar.report import Report
+from cursorkeeper_clients.stack import check_java, find_jar
 from cursorkeeper_clients.stack.pulsar import DEFAULT_VERSION, class_path
 from rich.console import Console
-from rich.markup import escape
 
 
 def main(
@@ -30,24 +30,17 @@ def main(
 
     Exit code 0: with the plugin nothing confirmed came again, and nothing un-acked is missing. 1: not so. 3: a process did not start.
     """
-    console = Console(stderr=as_json, quiet=as_json)
-    try:
+
+    def played(console: Console) -> Report:
         check_java()  # before anything is started: all three are things that a person has to do
         find_jar()
         class_path(version)
         jar = None if stock_only else plugin or find_plugin(version)
         conf = dict(line.split("=", 1) for line in plugin_conf or ())
         case = Case(version, messages, entries_per_ledger, jar, conf)
-        report = asyncio.run(play(case, data_dir=data_dir, keep=keep, console=console))
-    except (ProcessFailed, StackError) as e:
-        Console(stderr=True).print(f"[red]the demo could not run:[/red] {escape(str(e))}", soft_wrap=True)
-        raise typer.Exit(3) from e
-    if as_json:
-        print(report.json_line())
-    else:
-        report.show(console)
-    if not report.is_good:
-        raise typer.Exit(1)
+        return asyncio.run(play(case, data_dir=data_dir, keep=keep, console=console))
+
+    ending.tell(played, as_json=as_json)
 
 
 if __name__ == "__main__":

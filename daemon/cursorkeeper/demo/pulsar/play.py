@@ -27,7 +27,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 T = TypeVar("T")
 STORAGE_CLASS = "io.cursorkeeper.pulsar.CursorKeeperStorage"
 PLUGIN = Path(__file__).resolve().parents[4] / "java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
-"""For 4.2 and later."""
+"""The one jar fits Pulsar 4.2 and later."""
 NAMESPACE = "public/default"
 
 

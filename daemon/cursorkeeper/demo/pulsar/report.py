@@ -77,7 +77,6 @@ class Report:
         ).decode()
 
     def show(self, console: Console) -> None:
-        """The page."""
         halves = [("Pulsar as it is", self.without), ("with CursorKeeper", self.plugin)]
         shown = [(title, half) for title, half in halves if half is not None]
         numbers = [_number(title, half.redelivered) for title, half in shown]

@@ -48,7 +48,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Where and how much."""
+    """What the traffic goes to: `messages` are all that are sent, `log` takes what its process says."""
 
     version: str
     service_url: str
