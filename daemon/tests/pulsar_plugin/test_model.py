@@ -31,7 +31,7 @@ async def run(line: str, main: str, folder: Path, *arguments: str) -> str:
     with log.open("wb") as errors:
         done = await asyncio.to_thread(subprocess.run, command, stdout=subprocess.PIPE, stderr=errors, timeout=RUN_MAX_S, check=False)
     said = done.stdout.decode()
-    assert done.returncode == 0, f"{' '.join(arguments)}\n{said[-6_000:]}\n{log.read_text()[-6_000:]}"
+    assert done.returncode == 0, f"{' '.join(arguments)}\n{said[:3_000]}\n...\n{said[-3_000:]}\n{log.read_text()[-3_000:]}"
     return said
 
 

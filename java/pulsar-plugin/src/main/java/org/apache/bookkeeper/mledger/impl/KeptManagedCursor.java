@@ -521,6 +521,9 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             change = new Change(generation);
             BitSet before = batchDeletedIndexes == null ? null : copy(batchDeletedIndexes.get(plain));
             super.asyncMarkDelete(partial ? position : plain, properties, outcome, null);
+            if (partial && isRefusedAtLedgerStart(plain, outcome)) {
+                internalAsyncMarkDelete(markDeletePosition, properties, outcome, null, null);
+            }
             if (outcome.failure == null) {
                 if (partial) {
                     noteAck(position);
@@ -535,6 +538,17 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             lock.writeLock().unlock();
         }
         outcome.tellIfFailed(answer);
+    }
+
+    /**
+     * Whether Pulsar refused a cumulative ack of a part of a ledger's first batch because everything before it is acked: mark-delete then
+     * stands in front of that ledger's first entry, and the last entry of the ledger before, which Pulsar would mark-delete, is lower.
+     */
+    private boolean isRefusedAtLedgerStart(Position batch, Outcome outcome) {
+        return outcome.failure != null
+                && outcome.failure.getCause() instanceof IllegalArgumentException
+                && batch.compareTo(markDeletePosition) > 0
+                && batch.equals(topic.getNextValidPosition(markDeletePosition));
     }
 
     private static void tellMarkDelete(MarkDeleteCallback callback, Object ctx, ManagedLedgerException failure) {
@@ -589,7 +603,9 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         }
 
         @Override
-        public void markDeleteComplete(Object ctx) {}
+        public void markDeleteComplete(Object ctx) {
+            failure = null;
+        }
 
         @Override
         public void markDeleteFailed(ManagedLedgerException exception, Object ctx) {

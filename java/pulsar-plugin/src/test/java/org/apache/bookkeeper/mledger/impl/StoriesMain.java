@@ -2,6 +2,7 @@ package org.apache.bookkeeper.mledger.impl;
 
 import io.cursorkeeper.pulsar.Settings;
 import java.util.BitSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -36,17 +37,18 @@ public final class StoriesMain {
 
     public static void main(String[] arguments) {
         StoriesMain stories = new StoriesMain(arguments[0], arguments[1]);
-        Map<String, Story> all = Map.of(
-                "the first load takes Pulsar's state over", stories::imports,
-                "a clean stop is the way back to Pulsar's own cursors", stories::goesBack,
-                "what Pulsar itself did meanwhile is noticed", stories::noticesStock,
-                "Pulsar's state replaces a stale one", stories::importsStale,
-                "the keeper's state stays though it is stale", stories::keepsStale,
-                "a newer load ends the older one", stories::isFenced,
-                "a load without a keeper fails, and a later one succeeds", stories::waitsForTheKeeper,
-                "string properties are no sign of a stale state", stories::writesItsZnode,
-                "a subscription that is made again starts anew", stories::startsAnew,
-                "acks of parts of a batch join, one by one or cumulative", stories::joinsParts);
+        Map<String, Story> all = new LinkedHashMap<>();
+        all.put("the first load takes Pulsar's state over", stories::imports);
+        all.put("a clean stop is the way back to Pulsar's own cursors", stories::goesBack);
+        all.put("what Pulsar itself did meanwhile is noticed", stories::noticesStock);
+        all.put("Pulsar's state replaces a stale one", stories::importsStale);
+        all.put("the keeper's state stays though it is stale", stories::keepsStale);
+        all.put("a newer load ends the older one", stories::isFenced);
+        all.put("a load without a keeper fails, and a later one succeeds", stories::waitsForTheKeeper);
+        all.put("string properties are no sign of a stale state", stories::writesItsZnode);
+        all.put("a subscription that is made again starts anew", stories::startsAnew);
+        all.put("acks of parts of a batch join, one by one or cumulative", stories::joinsParts);
+        all.put("a part of a ledger's first batch is acked cumulatively", stories::acksPartOfFirst);
         for (Map.Entry<String, Story> each : all.entrySet()) {
             stories.name = "public/default/persistent/story-" + Long.toHexString(System.nanoTime());
             try {
@@ -255,6 +257,27 @@ public final class StoriesMain {
         LiveTopic again = load(keeper);
         same(before, state(again));
         end(again);
+    }
+
+    private void acksPartOfFirst() throws Exception {
+        LiveTopic kept = worked(keeper);
+        Position last = kept.ledger.getLastConfirmedEntry();
+        LiveTopic.markDelete(kept.cursor(SUBSCRIPTION), last, Map.of()).get(STORY_MAX_S, TimeUnit.SECONDS);
+        kept.crash();
+        LiveTopic again = load(keeper); // mark-delete stands at the start of the new ledger
+        Position first = again.publish();
+        again.publish();
+        BitSet left = new BitSet();
+        left.set(1, 4);
+        Map<String, Long> properties = Map.of("n", 8L);
+        LiveTopic.markDelete(again.cursor(SUBSCRIPTION), LiveTopic.part(first, left), properties).get(STORY_MAX_S, TimeUnit.SECONDS);
+        Naive before = state(again);
+        check(before.left.equals(Map.of(first, left)), "left are " + before.left);
+        check(before.properties.equals(properties), "properties are " + before.properties);
+        again.crash();
+        LiveTopic third = load(keeper);
+        same(before, state(third));
+        end(third);
     }
 
     private void startsAnew() throws Exception {
