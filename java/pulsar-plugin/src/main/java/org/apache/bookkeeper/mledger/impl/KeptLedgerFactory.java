@@ -1,6 +1,7 @@
 package org.apache.bookkeeper.mledger.impl;
 
 import io.cursorkeeper.client.KeeperLink;
+import io.cursorkeeper.pulsar.Counters;
 import io.cursorkeeper.pulsar.Settings;
 import io.opentelemetry.api.OpenTelemetry;
 import java.util.concurrent.CompletableFuture;
@@ -19,6 +20,7 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
     private final Settings settings;
     private final KeeperLink link;
     private final ExecutorService answers;
+    private final Counters counters = new Counters();
 
     KeptLedgerFactory(
             MetadataStoreExtended metadataStore,
@@ -34,6 +36,10 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
         this.settings = settings;
         this.link = link;
         this.answers = answers;
+    }
+
+    Counters counters() {
+        return counters;
     }
 
     /** A shadow topic has no durable cursors of its own: Pulsar's. */
