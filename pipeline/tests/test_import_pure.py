@@ -234,6 +234,8 @@ def test_what_no_broker_would_see_is_a_note() -> None:
     assert not found.wrong and "ledger 8, which the topic does not have" in str(found.notes)
     untold = differs(THEIRS, LAYOUT, {"a": "b"}, ours_with(THEIRS, None))
     assert not untold.wrong and untold.notes == (UNTOLD,)
+    by_the_plugin = differs(THEIRS, LAYOUT, {"a": "b"}, ours_with(THEIRS, {"pulsar.created": "nonce", "pulsar.znode": "3@17"}))
+    assert not by_the_plugin.wrong
 
 
 # ---- plans and rows

@@ -26,7 +26,7 @@ from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Stamp
 from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
-from cursorkeeper.format.pulsar.values import ManagedCursorInfo, PositionInfo
+from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.destination import Destination, destination_of
@@ -35,6 +35,7 @@ from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.repair import is_beyond, repair
+from cursorkeeper.migration.string_properties import is_taken_over_in_part, string_properties
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
 from cursorkeeper.migration.writing import Writer, Written
 from cursorkeeper.pulsar_broker.model import count, range_count
@@ -121,6 +122,8 @@ class Exporting:
             notes.append("its newest acks may be missing: readers do not see the newest entry of an open ledger")
         if answer.fell_back:
             notes.append("its newest snapshot is damaged; this is the state from the previous one, and it is complete")
+        if is_taken_over_in_part(answer.state):
+            raise self._refused(ref, "a broker died while it took Pulsar's state over: Pulsar's is whole", "leave Pulsar's as it is")
         return answer.state, notes
 
     def _fitted(self, ref: PulsarCursorRef, state: AckState, there: Destination, notes: list[str]) -> PositionInfo:
@@ -135,15 +138,11 @@ class Exporting:
         return fitted
 
     def _plan(self, ref: PulsarCursorRef, info: PositionInfo, state: AckState, there: Destination) -> WritePlan:
-        properties = dict(state.cursor_properties.values) if state.cursor_properties else self._kept_properties(there.znode)
+        properties = string_properties(state, there.znode.cursor_properties if there.znode is not None else {})
         return plan_write(
             str(ref), info, properties, self.target, now_ms=int(time.time() * 1000),
             unknown=there.znode.unknown if there.znode is not None else b"", allow_loss=self.allow_loss,
         )  # fmt: skip
-
-    def _kept_properties(self, znode: ManagedCursorInfo | None) -> Mapping[str, str]:
-        """Ours was never told any: those that Pulsar has stay."""
-        return znode.cursor_properties if znode is not None else {}
 
     async def _status(self, ref: PulsarCursorRef, state: AckState, there: Destination) -> str:
         """What it will be. Raises MigrationError REFUSED."""
@@ -166,7 +165,7 @@ class Exporting:
     def _difference(self, state: AckState, theirs: PositionInfo, there: Destination, properties: Mapping[str, str]) -> str:
         """Of what Pulsar would recover, from ours as the topic is now; empty: nothing."""
         ours, _ = repair(from_ack_state(state), there.layout)
-        own = dict(state.cursor_properties.values) if state.cursor_properties else properties
+        own = string_properties(state, properties)
         stamp = Stamp(0, 0)
         return str(
             difference(

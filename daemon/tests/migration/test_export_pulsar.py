@@ -26,6 +26,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPa
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.string_properties import CREATED, IMPORTING, NOTES, ZNODE
 from cursorkeeper.migration.target import Target, plan_write
 from cursorkeeper.migration.writing import custom_metadata
 from cursorkeeper.pulsar_broker.settings import of_version
@@ -41,6 +42,7 @@ from pyroaring import BitMap
 from daemon.tests.migration.pulsar_world import HASTY, REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks, partial
 
+ROOT = Path(__file__).resolve().parents[3]
 WIDE = replace(of_version("4.2"), ranges_max=1_000_000, batches_max=1_000_000)
 NATIVE, PULSAR = Settings(inline_state_max_bytes=0), Settings(format="pulsar", inline_state_max_bytes=0)
 BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
@@ -183,6 +185,36 @@ async def test_fields_of_a_newer_pulsar_and_properties_that_ours_never_had_stay(
     assert outcome.ok, outcome
     after = (await read_cursor(await world.pulsar(), REF)).znode
     assert after.unknown == b"\x48\x05" and after.cursor_properties == {"kept": "1"}
+
+
+async def kept_by_the_plugin(world: PulsarWorld, **notes: str) -> None:
+    """A cursor of ours as the broker plugin makes it, with its notes; the subscription's own properties are in Pulsar's znode."""
+    await world.in_znode(state(), properties={CREATED: "nonce", ZNODE: "3@1700000000000", **notes})
+    assert (await (await world.importing()).one(REF)).ok
+    info = ManagedCursorInfo(-1, Position(7, -1), cursor_properties={"kept": "1"})
+    await world.put(REF.path, cursor_info.encode(info))
+
+
+async def test_of_a_cursor_that_the_plugin_kept_the_subscriptions_own_properties_stay(world: PulsarWorld) -> None:
+    await kept_by_the_plugin(world)
+    outcome = await exported(world, replace=True)
+    assert (outcome.ok, outcome.status) == (True, "replaced"), outcome
+    after = await read_cursor(await world.pulsar(), REF)
+    assert after.state == state() and after.cursor_properties == {"kept": "1"}
+    assert (await exported(world)).status == "already there"
+
+
+async def test_a_first_load_that_died_is_never_exported(world: PulsarWorld) -> None:
+    await kept_by_the_plugin(world, **{IMPORTING: "true"})
+    before = await world.znode(REF.path)
+    refused = await exported(world, replace=True)
+    assert refused.status == "refused" and refused.problem is not None and "Pulsar's is whole" in refused.problem.message
+    assert await world.znode(REF.path) == before
+
+
+def test_the_plugins_notes_have_the_names_that_it_gives_them() -> None:
+    source = (ROOT / "java/pulsar-plugin/src/main/java/io/cursorkeeper/pulsar/Imprint.java").read_text()
+    assert set(re.findall(r'static final String \w+ = "([\w.]+)"', source)) == NOTES
 
 
 async def test_a_damaged_znode_is_replaced_only_when_told(world: PulsarWorld) -> None:

@@ -32,6 +32,7 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.repair import is_beyond, repair
+from cursorkeeper.migration.string_properties import string_properties
 
 from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
 
@@ -147,6 +148,6 @@ def differs(theirs: PositionInfo, layout: Sequence[LayoutItem], properties: Mapp
     fitted, notes = repair(info, layout)
     if ours.cursor_properties is None and properties:
         notes = [*notes, UNTOLD]
-    own = properties if ours.cursor_properties is None else dict(ours.cursor_properties.values)
+    own = string_properties(ours, properties)
     left = difference(wanted, to_ack_state(fitted, layout, stamp=Stamp(0, 0), cursor_properties=own))
     return Found(wrong) if left else Found(left, tuple(notes))
