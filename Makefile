@@ -118,7 +118,7 @@ test-pipeline: setup $(VENV)/.spark $(JAR)
 
 # A Docker that answers, and nothing else; the suite says what to do if there is none. Stories wait more than they work (for sessions
 # to expire, for disks, for containers), so two of them share a machine well: each has a system of its own.
-test-containers: setup $(JAR)
+test-containers: setup $(JAR) plugin-jar
 	$(PYTEST) -n $(WORKERS) --max-worker-restart 1 testcontainers_tests
 
 # Which rules of core and runtime could go without a test noticing. All of them take hours: SAMPLE=200 takes so many by chance,
@@ -129,11 +129,12 @@ mutants: setup
 bench: setup $(VENV)/.spark $(JAR)
 	$(BIN)/python -m bench
 
-# The jar is copied into images, so it is made here; everything else is made in them.
-images: $(JAR)
+# Jars are copied into images, so they are made here; everything else is made in them.
+images: $(JAR) plugin-jar
 	$(IMAGE) -t cursorkeeper:$(VERSION) .
 	$(IMAGE) -t cursorkeeper-gateway:$(VERSION) -f java/Dockerfile --target gateway .
 	$(IMAGE) -t cursorkeeper-node:$(VERSION) -f java/Dockerfile --target node .
+	$(IMAGE) -t cursorkeeper-pulsar-plugin:$(VERSION) -f java/pulsar-plugin/Dockerfile .
 
 up: $(JAR)
 	CURSORKEEPER_VERSION=$(VERSION) CURSORKEEPER_REVISION=$(REVISION) deploy/compose.sh up

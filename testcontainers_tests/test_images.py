@@ -3,9 +3,11 @@ health check, and that building again builds nothing. Sizes, versions and second
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
+import tarfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +30,7 @@ from testcontainers_tests.cluster.waiting import until
 SECOND_NS = 1_000_000_000
 OFTEN = {"interval": SECOND_NS}
 """Laid over an image's own health check: asked more often."""
-SIZE_MAX_MB = {"cursorkeeper": 260, "cursorkeeper-gateway": 250, "cursorkeeper-node": 250}
+SIZE_MAX_MB = {"cursorkeeper": 260, "cursorkeeper-gateway": 250, "cursorkeeper-node": 250, "cursorkeeper-pulsar-plugin": 30}
 """About a tenth above what they are: who makes one larger should know it."""
 JVM_TERMINATED, JVM_OUT_OF_MEMORY = 143, 3
 PYTHON = "/opt/cursorkeeper/bin/python3"
@@ -94,7 +96,7 @@ def health_of(node: Node) -> str:
 
 def test_what_the_images_say_of_themselves(built: Images) -> None:
     client = docker.from_env()
-    for name in (built.daemon, built.gateway, built.node):
+    for name in (built.daemon, built.gateway, built.node, built.plugin):
         image = client.images.get(name)
         config, size_mb = image.attrs["Config"], image.attrs["Size"] / 1e6
         short = name.partition(":")[0]
@@ -105,7 +107,7 @@ def test_what_the_images_say_of_themselves(built: Images) -> None:
         assert labels["title"] == short and labels["licenses"] == "Apache-2.0"
         assert labels["version"] == VERSION and labels["revision"] == images.REVISION and labels["description"]
         assert config["User"] == "10001:10001"
-        assert isinstance(config["Entrypoint"], list) and config["Entrypoint"][0].startswith("/opt/"), "exec form, absolute path"
+        assert isinstance(config["Entrypoint"], list) and config["Entrypoint"][0].startswith("/"), "exec form, absolute path"
     said = run(built.daemon, "--version").stdout.strip()
     java = run(built.gateway, "-version", entrypoint="/opt/java/bin/java").stderr.splitlines()[0]
     python = run(built.daemon, "--version", entrypoint=PYTHON).stdout.strip()
@@ -135,6 +137,20 @@ def test_there_is_nothing_in_them_for_an_intruder(built: Images) -> None:
     )
     for image in (built.gateway, built.node):
         assert run(image, "-c", look, entrypoint="/bin/bash", read_only=False).stdout == "", image
+
+
+def test_the_plugins_image_is_its_jars_and_a_way_to_copy_them(built: Images) -> None:
+    container = host.connect().containers.create(built.plugin, labels=host.LABELS)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(b"".join(container.export()))) as root:
+            sizes = {member.name: member.size for member in root.getmembers() if member.isfile() and member.size}
+    finally:
+        container.remove(force=True)
+    jar = f"plugin/{images.PLUGIN.name}"
+    assert sizes[jar] == images.PLUGIN.stat().st_size
+    assert {name for name in sizes if not name.startswith("plugin/")} == {"bin/cp"}
+    copied = run(built.plugin, f"/{jar}", "/cursorkeeper/", tmpfs={"/cursorkeeper": "mode=1777"})
+    assert (copied.code, copied.stdout, copied.stderr) == (0, "", "")
 
 
 def test_the_same_sources_give_the_same_layers(built: Images, tmp_path: Path) -> None:

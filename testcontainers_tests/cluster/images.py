@@ -26,6 +26,7 @@ from testcontainers_tests.cluster.host import RUN
 
 ROOT = Path(__file__).resolve().parents[2]
 JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
+PLUGIN = ROOT / "java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
 RELEASES = ROOT / "testdata/releases"
 UNPACKED = ROOT / ".build/releases"
 LOCKS = ROOT / ".build/locks"
@@ -48,6 +49,7 @@ class Images:
     daemon: str
     gateway: str
     node: str
+    plugin: str
     toolbox: str
 
 
@@ -91,16 +93,18 @@ def build(tag: str, context: Path, dockerfile: str, target: str | None = None, v
 
 def build_all(suffix: str = "test") -> Images:
     """Every image, in the order in which they build on each other. Raises ImageError."""
-    if not JAR.is_file():
-        raise ImageError(f"no gateway jar at {JAR}. What to do: make jar (make test-containers does it)")
+    for jar, target in ((JAR, "jar"), (PLUGIN, "plugin-jar")):
+        if not jar.is_file():
+            raise ImageError(f"there is no {jar}. What to do: make {target} (make test-containers does it)")
     began = time.monotonic()
-    names = ("cursorkeeper", "cursorkeeper-gateway", "cursorkeeper-node", "cursorkeeper-toolbox")
+    names = ("cursorkeeper", "cursorkeeper-gateway", "cursorkeeper-node", "cursorkeeper-pulsar-plugin", "cursorkeeper-toolbox")
     images = Images(*(f"{name}:{suffix}" for name in names))
     with once_a_run(f"images-{suffix}") as is_done:
         if not is_done:
             build(images.daemon, ROOT, "Dockerfile")
             build(images.gateway, ROOT, "java/Dockerfile", "gateway")
             build(images.node, ROOT, "java/Dockerfile", "node")
+            build(images.plugin, ROOT, "java/pulsar-plugin/Dockerfile")
             build(images.toolbox, ROOT / "testcontainers_tests/images", "toolbox.Dockerfile")
     print(f"images are there after {time.monotonic() - began:.1f} s")
     return images

@@ -78,9 +78,9 @@ def test_daemons_and_nobody_else_of_the_namespace_reach_the_ledgers(target: str)
     cluster = Cluster.of(target)
     (policy,) = cluster.kind("NetworkPolicy")
     (rule,) = [r for r in policy["spec"]["ingress"] if r["ports"][0]["port"] == "tcp-ledgers"]
-    (peer,) = rule["from"]
-    assert set(peer) == {"podSelector"}, "without a namespaceSelector: the same namespace"
-    assert selected(cluster, peer["podSelector"]["matchLabels"]) == [cluster.broker]
+    for peer in rule["from"]:
+        assert set(peer) == {"podSelector"}, "without a namespaceSelector: the same namespace"
+        assert selected(cluster, peer["podSelector"]["matchLabels"]) == [cluster.broker]
 
 
 @pytest.mark.parametrize("target", TARGETS)

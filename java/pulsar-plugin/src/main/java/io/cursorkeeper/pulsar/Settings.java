@@ -113,7 +113,7 @@ public record Settings(
         String port = address.substring(colon + 1);
         if (colon < 1 || !port.matches("[0-9]{1,5}") || Integer.parseInt(port) < 1 || Integer.parseInt(port) > 65_535) {
             throw new SettingsException(ADDRESS, address, "it is not host:port",
-                    "name the ack stream of the CursorKeeper daemon, as 127.0.0.1:7070, or set " + MODE + "=off");
+                    "name the ack stream of the CursorKeeper daemon, as 127.0.0.1:7650, or set " + MODE + "=off");
         }
     }
 

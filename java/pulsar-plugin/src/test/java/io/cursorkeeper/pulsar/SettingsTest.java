@@ -29,9 +29,9 @@ class SettingsTest {
 
     @Test
     void anAddressIsEnough() {
-        Settings settings = Settings.read(of("cursorKeeperAddress", " 127.0.0.1:7070 "));
+        Settings settings = Settings.read(of("cursorKeeperAddress", " 127.0.0.1:7650 "));
         assertEquals(Settings.Mode.KEEP, settings.mode());
-        assertEquals("127.0.0.1:7070", settings.address());
+        assertEquals("127.0.0.1:7650", settings.address());
         assertEquals(Settings.Receipts.DURABLE, settings.receipts());
         assertEquals(Duration.ofSeconds(25), settings.openTimeout());
         assertEquals(Settings.OnStale.REFUSE, settings.onStale());
