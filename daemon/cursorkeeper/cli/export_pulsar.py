@@ -35,7 +35,7 @@ from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.repair import is_beyond, repair
-from cursorkeeper.migration.string_properties import is_taken_over_in_part, string_properties
+from cursorkeeper.migration.string_properties import is_only_a_copy, string_properties
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
 from cursorkeeper.migration.writing import Writer, Written
 from cursorkeeper.pulsar_broker.model import count, range_count
@@ -122,8 +122,8 @@ class Exporting:
             notes.append("its newest acks may be missing: readers do not see the newest entry of an open ledger")
         if answer.fell_back:
             notes.append("its newest snapshot is damaged; this is the state from the previous one, and it is complete")
-        if is_taken_over_in_part(answer.state):
-            raise self._refused(ref, "a broker died while it took Pulsar's state over: Pulsar's is whole", "leave Pulsar's as it is")
+        if is_only_a_copy(answer.state):
+            raise self._refused(ref, "a broker made it as a part or a copy of Pulsar's own state", "leave Pulsar's as it is")
         return answer.state, notes
 
     def _fitted(self, ref: PulsarCursorRef, state: AckState, there: Destination, notes: list[str]) -> PositionInfo:

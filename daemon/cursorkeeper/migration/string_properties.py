@@ -25,8 +25,8 @@ def string_properties(ours: AckState, theirs: Mapping[str, str]) -> Mapping[str,
     return dict(ours.cursor_properties.values)
 
 
-def is_taken_over_in_part(ours: AckState) -> bool:
-    """Whether a broker's first load died while it took Pulsar's state over: Pulsar's state is the whole one."""
+def is_only_a_copy(ours: AckState) -> bool:
+    """Whether Pulsar's state is the truth: a broker took it over in part and died, or ours is a copy that follows it."""
     return _is_the_plugins(ours) and IMPORTING in _values(ours)
 
 

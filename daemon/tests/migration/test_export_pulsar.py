@@ -204,17 +204,20 @@ async def test_of_a_cursor_that_the_plugin_kept_the_subscriptions_own_properties
     assert (await exported(world)).status == "already there"
 
 
-async def test_a_first_load_that_died_is_never_exported(world: PulsarWorld) -> None:
-    await kept_by_the_plugin(world, **{IMPORTING: "true"})
+@pytest.mark.parametrize("note", ["true", "shadow"], ids=["a first load that died", "a copy"])
+async def test_what_is_not_the_truth_is_never_exported(world: PulsarWorld, note: str) -> None:
+    await kept_by_the_plugin(world, **{IMPORTING: note})
     before = await world.znode(REF.path)
     refused = await exported(world, replace=True)
-    assert refused.status == "refused" and refused.problem is not None and "Pulsar's is whole" in refused.problem.message
+    assert (
+        refused.status == "refused" and refused.problem is not None and "a part or a copy of Pulsar's own state" in refused.problem.message
+    )
     assert await world.znode(REF.path) == before
 
 
 def test_the_plugins_notes_have_the_names_that_it_gives_them() -> None:
     source = (ROOT / "java/pulsar-plugin/src/main/java/io/cursorkeeper/pulsar/Imprint.java").read_text()
-    assert set(re.findall(r'static final String \w+ = "([\w.]+)"', source)) == NOTES
+    assert set(re.findall(r'static final String \w+ = "(pulsar\.\w+)"', source)) == NOTES
 
 
 async def test_a_damaged_znode_is_replaced_only_when_told(world: PulsarWorld) -> None:
