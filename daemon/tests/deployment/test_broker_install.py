@@ -41,7 +41,7 @@ PULSARS_SETTINGS = {
     "acknowledgmentAtBatchIndexLevelEnabled", "managedLedgerDefaultMarkDeleteRateLimit", "managedCursorInfoCompressionType",
     "dispatcherPauseOnAckStatePersistentEnabled", "brokerShutdownTimeoutMs",
 }  # fmt: skip
-OTHERS = {"isAckReceiptEnabled", "cursorLedger", "cursorLedgerLastEntry", "defaultPulsarImageTag"}
+OTHERS = {"isAckReceiptEnabled", "cursorLedger", "cursorLedgerLastEntry", "defaultPulsarImageTag", "restartPodsOnConfigMapChange"}
 JAR = ROOT / "java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
 each_page = pytest.mark.parametrize("page", PAGES.values(), ids=list(PAGES))
 
