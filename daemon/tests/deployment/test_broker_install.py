@@ -295,7 +295,7 @@ async def test_names_in_backticks_exist(page: Page) -> None:
         elif re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", bare) and not bare.startswith("pulsar_ml_"):
             assert bare in code_facts.settings(), f"{page.path.name}: no setting {bare}"
         elif re.fullmatch(r"[a-z]+[A-Z]\w*", bare) and page is not PAGES["plugin"]:
-            assert bare in PULSARS_SETTINGS | OTHERS, f"{page.path.name}: {bare} is nobody's"
+            assert bare in PULSARS_SETTINGS | CHARTS_KEYS | OTHERS, f"{page.path.name}: {bare} is nobody's"
         elif re.fullmatch(r"(daemon|testcontainers_tests|java|deploy)/[\w./-]+", name):
             assert (ROOT / name).exists(), f"{page.path.name}: no {name}"
 
