@@ -3,6 +3,7 @@ package io.cursorkeeper.pulsar;
 import io.netty.channel.EventLoopGroup;
 import io.opentelemetry.api.OpenTelemetry;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
 import org.apache.bookkeeper.mledger.impl.Keeping;
 import org.apache.bookkeeper.mledger.impl.ManagedLedgerFactoryImpl;
@@ -36,8 +37,20 @@ public class CursorKeeperStorage extends ManagedLedgerClientFactory {
             EventLoopGroup eventLoops,
             OpenTelemetry openTelemetry)
             throws Exception {
+        Set<String> interceptors = conf.getBrokerInterceptors();
+        if (interceptors.contains(ReceiptPolicy.INTERCEPTOR)) {
+            ReceiptPolicy.checkInterceptor();
+        }
         settings = checked(conf.getProperties());
+        if (settings != null) {
+            ReceiptPolicy.warnIfNobodyWaits(settings, interceptors);
+        }
         super.initialize(conf, metadataStore, bookKeeper, eventLoops, openTelemetry);
+    }
+
+    /** Whether cursors are kept, and say in {@link CommandScope} what a receipt waits for. */
+    public boolean receiptsAreDurable() {
+        return settings != null && settings.receipts() == Settings.Receipts.DURABLE;
     }
 
     @Override

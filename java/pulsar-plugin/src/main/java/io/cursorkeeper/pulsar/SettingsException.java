@@ -5,7 +5,7 @@ public final class SettingsException extends RuntimeException {
 
     private static final long serialVersionUID = 1;
 
-    SettingsException(String name, String value, String wrong, String remedy) {
+    public SettingsException(String name, String value, String wrong, String remedy) {
         super("broker.conf: " + name + "=" + value + ": " + wrong + ". What to do: " + remedy);
     }
 }

@@ -8,6 +8,7 @@ import io.cursorkeeper.client.DataLedger;
 import io.cursorkeeper.client.KeeperException;
 import io.cursorkeeper.client.KeptCursor;
 import io.cursorkeeper.client.OpenRequest;
+import io.cursorkeeper.pulsar.CommandScope;
 import io.cursorkeeper.pulsar.Imprint;
 import io.cursorkeeper.pulsar.Layouts;
 import io.cursorkeeper.pulsar.Names;
@@ -470,7 +471,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             super.asyncDelete(given, outcome, null);
             if (outcome.failure == null) {
                 given.forEach(this::noteAck);
-                tell(change, answer);
+                receiptWaitsFor(tell(change, answer));
             } else if (!isClosed()) {
                 // Pulsar took those before the one that it refused: the keeper holds what the memory holds
                 given.stream().filter(this::isTaken).forEach(this::noteAck);
@@ -480,6 +481,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             change = null;
             lock.writeLock().unlock();
         }
+        receiptFails(outcome);
         outcome.tellIfFailed(answer);
     }
 
@@ -516,6 +518,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         Position plain = PositionFactory.create(position.getLedgerId(), position.getEntryId());
         long[] left = AckSetStateUtil.getAckSetArrayOrNull(position);
         boolean partial = left != null && !BitSet.valueOf(left).isEmpty();
+        boolean isBehind = false; // Pulsar refuses what is acked already; before 5.0 the client does not hear of it
         lock.writeLock().lock();
         try {
             change = new Change(generation);
@@ -529,13 +532,22 @@ final class KeptManagedCursor extends ManagedCursorImpl {
                     noteAck(position);
                     join(plain, before, BitSet.valueOf(left));
                 }
-                tell(change, answer);
-            } else if (partial) {
-                restore(plain, before);
+                receiptWaitsFor(tell(change, answer));
+            } else {
+                if (partial) {
+                    restore(plain, before);
+                }
+                isBehind = !isClosed() && plain.compareTo(markDeletePosition) <= 0;
+                if (isBehind && waiting != null) {
+                    receiptWaitsFor(waiting.durable);
+                }
             }
         } finally {
             change = null;
             lock.writeLock().unlock();
+        }
+        if (!isBehind) {
+            receiptFails(outcome);
         }
         outcome.tellIfFailed(answer);
     }
@@ -549,6 +561,19 @@ final class KeptManagedCursor extends ManagedCursorImpl {
                 && outcome.failure.getCause() instanceof IllegalArgumentException
                 && batch.compareTo(markDeletePosition) > 0
                 && batch.equals(topic.getNextValidPosition(markDeletePosition));
+    }
+
+    /** Where Pulsar does not wait for the answer before it gives the client its receipt. */
+    private void receiptWaitsFor(CompletableFuture<Void> durable) {
+        if (topic.settings().receipts() == Settings.Receipts.DURABLE) {
+            CommandScope.waitsFor(durable);
+        }
+    }
+
+    private void receiptFails(Outcome outcome) {
+        if (outcome.failure != null) {
+            receiptWaitsFor(CompletableFuture.failedFuture(outcome.failure));
+        }
     }
 
     private static void tellMarkDelete(MarkDeleteCallback callback, Object ctx, ManagedLedgerException failure) {

@@ -21,6 +21,9 @@ import org.objectweb.asm.Type;
 /** Reads our class files: which members of Pulsar they use, and which methods of Pulsar they override. As lines of {@link Members}. */
 final class References {
 
+    /** Checks by itself what it works with, and is not loaded unless broker.conf names it. */
+    private static final String RECEIPTS = "io/cursorkeeper/pulsar/receipts/";
+
     private static final List<String> PULSAR = List.of("org/apache/bookkeeper/mledger/", "org/apache/pulsar/");
 
     private final SortedSet<String> found = new TreeSet<>();
@@ -30,7 +33,7 @@ final class References {
         References references = new References();
         List<Path> files;
         try (Stream<Path> all = Files.walk(classes)) {
-            files = all.filter(each -> each.toString().endsWith(".class")).sorted().toList();
+            files = all.filter(each -> each.toString().endsWith(".class") && !each.toString().contains(RECEIPTS)).sorted().toList();
         }
         for (Path each : files) {
             references.ours.add(classes.relativize(each).toString().replace(".class", ""));
