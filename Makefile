@@ -10,7 +10,7 @@ INTEROP := .build/interop
 BROKERS := .build/brokers/.resolved
 INTEROP_SOURCES := $(shell find java/interop -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.properties' \) -print 2>/dev/null)
 PLUGIN := java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar
-PLUGIN_SOURCES := $(shell find java/pulsar-plugin java/keeper-client -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.txt' \) -print 2>/dev/null) proto/acks.proto
+PLUGIN_SOURCES := $(shell find java/pulsar-plugin java/pulsar-receipts java/keeper-client -name target -prune -o -type f \( -name '*.java' -o -name 'pom.xml' -o -name '*.txt' -o -name '*.yml' \) -print 2>/dev/null) proto/acks.proto
 
 WORKERS ?= 2
 
@@ -82,7 +82,7 @@ $(PLUGIN): $(PLUGIN_SOURCES)
 plugin-jar: $(PLUGIN)
 
 test-plugin:
-	mvn -q -B -f java/pulsar-plugin/pom.xml -Dtest='org.apache.bookkeeper.mledger.impl.*Test,io.cursorkeeper.pulsar.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
+	mvn -q -B -f java/pulsar-plugin/pom.xml -Dtest='org.apache.bookkeeper.mledger.impl.*Test,io.cursorkeeper.pulsar.**.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
 
 demo: setup $(JAR)
 	$(BIN)/cursorkeeper demo

@@ -1,26 +1,30 @@
-"""A whole broker with the plugin's jar, killed: what was confirmed does not come again, and what was not acked comes."""
+"""A whole broker with the plugin's jar: a receipt waits for the daemon, and after a kill nothing that was confirmed comes again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
-from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.pulsar.traffic import SUBSCRIPTION, Consumed, Counted, Produced, Topic, last_line
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
-from cursorkeeper_clients.stack import PulsarCluster, Standalone
-from grpc import aio
+from cursorkeeper.demo.processes import DaemonProcess, LineProcess
+from cursorkeeper.demo.pulsar.play import plugin_conf
+from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
+from cursorkeeper_clients.stack import PulsarCluster, StackError, Standalone
 
 from daemon.tests.pulsar_plugin.jar import JAR, LINES
 
 pytestmark = pytest.mark.jvm
 T = TypeVar("T")
 MESSAGES, ENTRIES_PER_LEDGER = 20_000, 4_000
-DURABLE_MAX_S = 60
+ACKS_IN_FLIGHT_MAX = 1_000
+"""Of Traffic.java."""
+QUIET_LINES = 10
+"""Lines of progress: so long no receipt comes, which is seen if it does."""
+LEDGERS = {"managedLedgerMaxEntriesPerLedger": str(ENTRIES_PER_LEDGER), "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
 
 
 @pytest.fixture
@@ -30,60 +34,58 @@ def stack(tmp_path: Path) -> Iterator[Standalone]:
         yield running
 
 
-async def traffic(topic: Topic, command: str, shape: type[T], then: Callable[[], object] | None = None) -> T:
-    """Runs it to its last line; then, while its client is still connected, `then`."""
+async def traffic(topic: Topic, command: str, shape: type[T]) -> T:
+    """Runs it to its last line."""
     process = topic.process(command)
     await process.start()
     try:
-        last = await last_line(process, shape, lambda count: None)
-        if then is not None:
-            await asyncio.to_thread(then)
-        return last
+        return await last_line(process, shape, lambda count: None)
     finally:
         await process.kill()
 
 
-async def all_durable(daemon: DaemonProcess, topic: str) -> None:
-    """Waits until the keeper has every ack of the play: what remains un-acked is known. Brokers before 5.0 do not say it."""
-    cursor = pb.CursorRef(topic=topic, subscription=SUBSCRIPTION)
-    async with aio.insecure_channel(daemon.address) as channel:
-        store = rpc.CursorStoreStub(channel)
-        before: tuple[int, ...] = ()
-        async with asyncio.timeout(DURABLE_MAX_S):
-            while True:
-                info = await store.Get(pb.GetRequest(cursor=cursor))
-                known = (info.accepted_acks, info.acked_entries, info.partial_batches, info.holes)
-                if info.pending_bytes == 0 and info.appends_in_flight == 0 and known == before:
-                    return
-                before = known
-                await asyncio.sleep(1)
+async def progress(process: LineProcess) -> dict[str, Any]:
+    line = await process.line()
+    assert not line.get("done"), "all receipts came, though the daemon stands still"
+    return line
+
+
+async def no_receipt_comes(consumer: LineProcess, daemon: DaemonProcess) -> None:
+    """Stops the daemon in the middle of acks: receipts that were on their way come, and then none. Then it goes on."""
+    while (await progress(consumer))["count"] < MESSAGES // 10:
+        pass
+    os.kill(daemon.pid, signal.SIGSTOP)
+    try:
+        while (await progress(consumer))["waiting"] < ACKS_IN_FLIGHT_MAX:
+            pass
+        at_first = await progress(consumer)
+        seen = [await progress(consumer) for _ in range(QUIET_LINES)]
+        assert all(line == at_first for line in seen), (at_first, seen)
+    finally:
+        os.kill(daemon.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("version", LINES.values())
 @pytest.mark.timeout(400)
-async def test_a_broker_that_is_killed_delivers_nothing_again(
+async def test_receipts_wait_for_the_daemon_and_a_killed_broker_delivers_nothing_again(
     stack: Standalone, daemon: DaemonProcess, version: str, tmp_path: Path
 ) -> None:
-    conf = {
-        "managedLedgerStorageClassName": "io.cursorkeeper.pulsar.CursorKeeperStorage",
-        "cursorKeeperAddress": daemon.address,
-        "managedLedgerMaxEntriesPerLedger": str(ENTRIES_PER_LEDGER),
-        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    }
     cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=version, name=f"killed-{version}")
     await asyncio.to_thread(cluster.set_up)
     try:
-        broker = cluster.broker(conf=conf, extra_class_path=[JAR])
+        broker = cluster.broker(conf=LEDGERS | plugin_conf(version, daemon.address), extra_class_path=[JAR])
         await asyncio.to_thread(broker.start)
-        name = f"killed-{version}"
-        topic = Topic(version, broker.service_url, f"persistent://public/default/{name}", MESSAGES, tmp_path / "traffic.log")
+        name = f"persistent://public/default/killed-{version}"
+        topic = Topic(version, broker.service_url, name, MESSAGES, tmp_path / "traffic.log")
         await traffic(topic, "produce", Produced)
-        if version.startswith("4."):
-            consumed = await traffic(topic, "consume", Consumed)
-            await all_durable(daemon, topic.name)
-            await asyncio.to_thread(broker.kill)
-        else:
-            consumed = await traffic(topic, "consume", Consumed, broker.kill)
+        consumer = topic.process("consume")
+        await consumer.start()
+        try:
+            await no_receipt_comes(consumer, daemon)
+            consumed = await last_line(consumer, Consumed, lambda count: None)
+            await asyncio.to_thread(broker.kill)  # its client is still connected
+        finally:
+            await consumer.kill()
         await asyncio.to_thread(broker.start)
         counted = await traffic(topic, "count", Counted)
     finally:
@@ -92,3 +94,15 @@ async def test_a_broker_that_is_killed_delivers_nothing_again(
     assert counted.confirmed_again == 0
     assert counted.unacked == MESSAGES - consumed.acked
     assert counted.unacked_not_delivered == 0
+
+
+@pytest.mark.timeout(400)
+async def test_a_pulsar_that_waits_by_itself_does_not_start_with_the_gate_of_receipts(
+    stack: Standalone, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    version = LINES["5.0"]
+    with PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=version) as cluster:
+        broker = cluster.broker(conf=plugin_conf("4.2.4", daemon.address), extra_class_path=[JAR])
+        with pytest.raises(StackError):
+            await asyncio.to_thread(broker.start)
+        assert "broker.conf: brokerInterceptors=cursorkeeper-receipts: this Pulsar makes receipts wait by itself" in broker.log.read_text()

@@ -26,8 +26,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 T = TypeVar("T")
 STORAGE_CLASS = "io.cursorkeeper.pulsar.CursorKeeperStorage"
-PLUGIN = Path(__file__).resolve().parents[4] / "java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
+_JAVA = Path(__file__).resolve().parents[4] / "java"
+PLUGIN = _JAVA / "pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
 """The one jar fits Pulsar 4.2 and later."""
+RECEIPTS = _JAVA / "pulsar-receipts/target/cursorkeeper-pulsar-receipts.nar"
+"""For brokers before 5.0, which do not make receipts wait by themselves."""
 NAMESPACE = "public/default"
 
 
@@ -53,6 +56,14 @@ class Case:
 def find_plugin(version: str) -> Path | None:
     """The jar that this checkout has built, if it is made for this version."""
     return PLUGIN if PLUGIN.is_file() and not version.startswith("4.0") else None
+
+
+def plugin_conf(version: str, address: str) -> dict[str, str]:
+    """Lines of broker.conf: cursors are kept by the daemon there, and receipts wait for it."""
+    lines = {"managedLedgerStorageClassName": STORAGE_CLASS, "cursorKeeperAddress": address}
+    if version.startswith("4."):
+        lines |= {"brokerInterceptors": "cursorkeeper-receipts", "brokerInterceptorsDirectory": str(RECEIPTS.parent)}
+    return lines
 
 
 async def play(case: Case, *, data_dir: Path | None, keep: bool, console: Console) -> Report:
@@ -111,7 +122,7 @@ class _Stage:
         daemon = DaemonProcess(self._folder, self._stack.gateway, self._stack.zookeeper)
         try:
             await daemon.start()
-            ours = {"managedLedgerStorageClassName": STORAGE_CLASS, "cursorKeeperAddress": daemon.address, **self._case.plugin_conf}
+            ours = plugin_conf(self._case.version, daemon.address) | dict(self._case.plugin_conf)
             return await self._half(
                 cluster.broker("kept", conf={**self._case.broker_conf(), **ours}, extra_class_path=[plugin]), "with the plugin"
             )
