@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 
 import pytest
+from cursorkeeper.demo.pulsar.play import RECEIPTS
 
 from daemon.tests.pulsar_plugin.jar import JAR
 
@@ -45,3 +46,12 @@ def test_services_have_names_of_ours() -> None:
 def test_the_table_of_members_is_in_it() -> None:
     with zipfile.ZipFile(JAR) as jar:
         assert len(jar.read("org/apache/bookkeeper/mledger/impl/members.txt").splitlines()) > 50
+
+
+def test_the_gate_of_receipts_that_the_nar_names_is_in_it() -> None:
+    with zipfile.ZipFile(RECEIPTS) as nar:
+        files = [name for name in nar.namelist() if not name.endswith("/")]
+        assert sorted(files) == ["META-INF/MANIFEST.MF", "META-INF/services/broker_interceptor.yml"]
+        lines = dict(line.split(": ", 1) for line in nar.read("META-INF/services/broker_interceptor.yml").decode().splitlines())
+    assert lines["name"] == "cursorkeeper-receipts"
+    assert lines["interceptorClass"].replace(".", "/") + ".class" in _names()
