@@ -1,15 +1,18 @@
 package org.apache.bookkeeper.mledger.impl;
 
+import io.cursorkeeper.pulsar.CommandScope;
 import io.cursorkeeper.pulsar.Settings;
 import java.util.BitSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.bookkeeper.mledger.Position;
+import org.apache.bookkeeper.mledger.PositionFactory;
 
 /**
  * What happens to a topic between Pulsar's own cursors, the keeper's, and two brokers. Arguments: ZooKeeper, keeper. Ends with 0 and one
@@ -49,6 +52,7 @@ public final class StoriesMain {
         all.put("a subscription that is made again starts anew", stories::startsAnew);
         all.put("acks of parts of a batch join, one by one or cumulative", stories::joinsParts);
         all.put("a part of a ledger's first batch is acked cumulatively", stories::acksPartOfFirst);
+        all.put("a client's receipt waits for the keeper", stories::receipts);
         for (Map.Entry<String, Story> each : all.entrySet()) {
             stories.name = "public/default/persistent/story-" + Long.toHexString(System.nanoTime());
             try {
@@ -200,12 +204,8 @@ public final class StoriesMain {
             check(System.nanoTime() < until, "the older load is " + old.ledger.getState());
             TimeUnit.MILLISECONDS.sleep(20);
         }
-        try {
-            LiveTopic.ack(cursor, List.of(late)).get(STORY_MAX_S, TimeUnit.SECONDS);
-            throw new AssertionError("the older load took an ack");
-        } catch (ExecutionException expected) {
-            check(expected.getCause() instanceof ManagedLedgerException, expected.toString());
-        }
+        fails(LiveTopic.ack(cursor, List.of(late)), "the older load took an ack");
+        fails(receipt(() -> LiveTopic.ack(cursor, List.of(late))), "the older load gave a receipt");
         ack(young, 23);
         Naive after = state(young);
         old.crash();
@@ -213,6 +213,49 @@ public final class StoriesMain {
         LiveTopic again = load(keeper);
         same(after, state(again));
         end(again);
+    }
+
+    private static void fails(CompletableFuture<Void> done, String otherwise) throws Exception {
+        try {
+            done.get(STORY_MAX_S, TimeUnit.SECONDS);
+        } catch (ExecutionException expected) {
+            return;
+        }
+        throw new AssertionError(otherwise);
+    }
+
+    /** What a client's receipt waits for, before Pulsar 5.0; null: for nothing. */
+    private static CompletableFuture<Void> receipt(Runnable command) {
+        CommandScope scope = CommandScope.open();
+        try {
+            command.run();
+        } finally {
+            scope.close();
+        }
+        return scope.durable();
+    }
+
+    private void receipts() throws Exception {
+        LiveTopic topic = worked(keeper);
+        ManagedCursorImpl cursor = topic.cursor(SUBSCRIPTION);
+        List<Position> entries = topic.entries();
+        Position beyond = PositionFactory.create(entries.get(24).getLedgerId(), 1_000);
+        receipt(() -> LiveTopic.ack(cursor, List.of(entries.get(10), entries.get(11)))).get(STORY_MAX_S, TimeUnit.SECONDS);
+        receipt(() -> LiveTopic.ack(cursor, List.of(entries.get(10)))).get(STORY_MAX_S, TimeUnit.SECONDS);
+        fails(receipt(() -> LiveTopic.ack(cursor, List.of(entries.get(12), beyond))), "an ack beyond the topic has a receipt");
+        receipt(() -> LiveTopic.markDelete(cursor, entries.get(6), Map.of())).get(STORY_MAX_S, TimeUnit.SECONDS);
+        fails(receipt(() -> LiveTopic.markDelete(cursor, beyond, Map.of())), "a cumulative ack beyond the topic has a receipt");
+        CompletableFuture<Void> newest = receipt(() -> LiveTopic.ack(cursor, List.of(entries.get(14))));
+        CompletableFuture<Void> repeated = receipt(() -> LiveTopic.markDelete(cursor, entries.get(1), Map.of()));
+        if (repeated != null) {
+            repeated.get(STORY_MAX_S, TimeUnit.SECONDS);
+        }
+        check(newest.isDone(), "a repeated ack has its receipt before what it repeats");
+        end(topic);
+        LiveTopic atOnce = load(keeper, Map.of(Settings.RECEIPTS, "memory"));
+        ManagedCursorImpl same = atOnce.cursor(SUBSCRIPTION);
+        check(receipt(() -> LiveTopic.ack(same, List.of(entries.get(15)))) == null, "a receipt waits though it need not");
+        end(atOnce);
     }
 
     private void waitsForTheKeeper() throws Exception {
