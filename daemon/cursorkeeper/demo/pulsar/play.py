@@ -55,7 +55,8 @@ class Case:
 
 def find_plugin(version: str) -> Path | None:
     """The jar that this checkout has built, if it is made for this version."""
-    return PLUGIN if PLUGIN.is_file() and not version.startswith("4.0") else None
+    built = PLUGIN.is_file() and RECEIPTS.is_file()
+    return PLUGIN if built and not version.startswith("4.0") else None
 
 
 def plugin_conf(version: str, address: str) -> dict[str, str]:
