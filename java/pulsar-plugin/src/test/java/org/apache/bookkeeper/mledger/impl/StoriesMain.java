@@ -313,7 +313,9 @@ public final class StoriesMain {
         BitSet left = new BitSet();
         left.set(1, 4);
         Map<String, Long> properties = Map.of("n", 8L);
-        LiveTopic.markDelete(again.cursor(SUBSCRIPTION), LiveTopic.part(first, left), properties).get(STORY_MAX_S, TimeUnit.SECONDS);
+        Position part = LiveTopic.part(first, left);
+        ManagedCursorImpl cursor = again.cursor(SUBSCRIPTION);
+        receipt(() -> LiveTopic.markDelete(cursor, part, properties)).get(STORY_MAX_S, TimeUnit.SECONDS);
         Naive before = state(again);
         check(before.left.equals(Map.of(first, left)), "left are " + before.left);
         check(before.properties.equals(properties), "properties are " + before.properties);
