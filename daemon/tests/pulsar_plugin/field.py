@@ -1,0 +1,147 @@
+"""Where the stories of whole brokers are played: ZooKeeper, bookies, daemons, brokers with the plugin, clients.
+
+Owns: the order of the start and the end, the settings that every broker of a story has. Does not own: the processes (`stack`), the clients
+and their ledger (`clients`).
+Invariant: nothing that was started is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster
+from cursorkeeper_clients.stack.cluster import LocalCluster
+from cursorkeeper_clients.stack.standalone import Standalone
+
+from daemon.tests.pulsar_plugin.clients import Clients
+from daemon.tests.pulsar_plugin.jar import JAR
+
+NAMESPACE = "public/default"
+STORAGE = "io.cursorkeeper.pulsar.CursorKeeperStorage"
+WAIT_MAX_S = 90.0
+_ADMIN_MAX_S = 60.0
+_SMALL = {
+    "managedLedgerMaxEntriesPerLedger": "500",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    "metadataStoreSessionTimeoutMillis": "6000",
+    "brokerShutdownTimeoutMs": "20000",
+}
+"""Several data ledgers a topic, and a broker that is gone is known to be gone soon."""
+
+
+class Conflict(AssertionError):
+    """The broker cannot do it now."""
+
+
+@dataclass
+class Field:
+    """`daemons` run; `brokers` are made by `broker` and started by the story."""
+
+    folder: Path
+    stack: Standalone | LocalCluster
+    daemons: list[DaemonProcess]
+    cluster: PulsarCluster
+    clients: Clients
+
+    def broker(
+        self,
+        name: str = "broker",
+        *,
+        daemon: int | None = 0,
+        version: str = "",
+        conf: Mapping[str, str] | None = None,
+        before: Sequence[Path] = (),
+        jar: bool = True,
+    ) -> PulsarBroker:
+        """With the plugin and its daemon. `daemon=None`: Pulsar as it is. `before`: of the class path, before the plugin's jar."""
+        ours = {} if daemon is None else kept_by(self.daemons[daemon])
+        path = [*before, JAR] if jar else list(before)
+        return self.cluster.broker(name, version=version, conf={**_SMALL, **ours, **(conf or {})}, extra_class_path=path)
+
+
+def kept_by(daemon: DaemonProcess) -> dict[str, str]:
+    """The two lines of broker.conf."""
+    return {"managedLedgerStorageClassName": STORAGE, "cursorKeeperAddress": daemon.address}
+
+
+@asynccontextmanager
+async def field(folder: Path, version: str, *, daemons: int = 1, apart: bool = False) -> AsyncIterator[Field]:
+    """`apart`: ZooKeeper, bookies and the gateway are processes that can be killed one by one."""
+    stack: Standalone | LocalCluster = LocalCluster(folder / "stack") if apart else Standalone(folder / "stack", bookies=2)
+    (folder / "stack").mkdir()
+    clients = Clients(version, folder / "clients.log")
+    running: list[DaemonProcess] = []
+    cluster: PulsarCluster | None = None
+    try:
+        await asyncio.gather(asyncio.to_thread(stack.start), clients.start())
+        zookeeper = stack.zookeeper_address if isinstance(stack, LocalCluster) else stack.zookeeper
+        for number in range(daemons):
+            own = folder / f"daemon-{number}"
+            own.mkdir()
+            running.append(DaemonProcess(own, stack.gateway, zookeeper))
+        cluster = PulsarCluster(folder / "pulsar", zookeeper, version=version)
+        await asyncio.gather(asyncio.to_thread(cluster.set_up), *(each.start() for each in running))
+        yield Field(folder, stack, running, cluster, clients)
+    finally:
+        await clients.kill()
+        if cluster is not None:
+            await asyncio.to_thread(cluster.kill)
+        for each in running:
+            await each.kill()
+        await asyncio.to_thread(stack.kill)
+
+
+async def start(*brokers: PulsarBroker) -> None:
+    await asyncio.gather(*(asyncio.to_thread(each.start) for each in brokers))
+
+
+async def kill(*brokers: PulsarBroker) -> None:
+    await asyncio.gather(*(asyncio.to_thread(each.kill) for each in brokers))
+
+
+async def stop(*brokers: PulsarBroker) -> None:
+    """Clean stops, one after the other, as a roll-out does."""
+    for each in brokers:
+        await asyncio.to_thread(each.stop)
+
+
+async def admin(broker: PulsarBroker, method: str, path: str, body: object = None) -> object:
+    """One call of the web service under /admin/v2/, at the broker that it names if this one does not own the topic; its JSON, or None."""
+    sent = None if body is None else json.dumps(body).encode()
+
+    def call(url: str, redirects: int) -> object:
+        request = urllib.request.Request(url, sent, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=_ADMIN_MAX_S) as answer:
+                said = answer.read()
+        except urllib.error.HTTPError as e:
+            if e.code == HTTPStatus.TEMPORARY_REDIRECT and redirects:
+                return call(e.headers["Location"], redirects - 1)
+            raise (Conflict if e.code == HTTPStatus.CONFLICT else AssertionError)(f"{method} {path}: {e.code} {e.read()[:2_000]!r}") from e
+        return json.loads(said) if said else None
+
+    return await asyncio.to_thread(call, f"{broker.admin_url}/admin/v2/{path}", 3)
+
+
+async def until(what: str, done: Callable[[], bool], max_s: float = WAIT_MAX_S) -> None:
+    """Waits for a condition that may block for a moment."""
+    limit = time.monotonic() + max_s
+    while not await asyncio.to_thread(done):
+        assert time.monotonic() < limit, f"not within {max_s:.0f} s: {what}"
+        await asyncio.sleep(0.1)
+
+
+def topics_of(broker: PulsarBroker) -> set[str]:
+    """The topics that it has loaded."""
+    found = json.loads(broker.get("/admin/v2/broker-stats/topics"))
+    return {topic for bundles in found.values() for kinds in bundles.values() for topic in kinds.get("persistent", {})}
