@@ -28,7 +28,7 @@ import org.apache.pulsar.client.api.SubscriptionType;
  *   <li>{@code count}: sends one more message, then receives and acks whatever is delivered up to it, and says what that was.
  * </ul>
  *
- * <p>The output is JSON lines: progress, and a last one with {@code done}. The process ends when its input does. The Python client cannot do
+ * <p>The output is JSON lines: progress, with the acks that wait for their receipts, and a last one with {@code done}. The process ends when its input does. The Python client cannot do
  * this: it has no ack receipts.
  */
 public final class Traffic {
@@ -52,6 +52,9 @@ public final class Traffic {
     private final String subscription;
     private final int messages;
     private final AtomicInteger progress = new AtomicInteger();
+
+    /** Permits of acks that may still be sent before a receipt comes. */
+    private final Semaphore inFlight = new Semaphore(ACKS_IN_FLIGHT_MAX);
 
     private Traffic(String url, String topic, String subscription, int messages) throws PulsarClientException {
         this.client = PulsarClient.builder().serviceUrl(url).build();
@@ -113,7 +116,6 @@ public final class Traffic {
 
     private void consume() throws Exception {
         Consumer<byte[]> consumer = consumer();
-        Semaphore inFlight = new Semaphore(ACKS_IN_FLIGHT_MAX);
         AtomicReference<Throwable> failure = new AtomicReference<>();
         int[] waits = new int[messages];
         AtomicInteger receipts = new AtomicInteger();
@@ -130,7 +132,7 @@ public final class Traffic {
             }
             if (!kept(number)) {
                 acked.set(number);
-                acquire(inFlight, 1);
+                acquire(1);
                 long asked = System.nanoTime();
                 consumer.acknowledgeAsync(message.getMessageId()).whenComplete((nothing, error) -> {
                     waits[receipts.getAndIncrement() % messages] = (int) ((System.nanoTime() - asked) / 1_000);
@@ -139,7 +141,7 @@ public final class Traffic {
                 });
             }
         }
-        acquire(inFlight, ACKS_IN_FLIGHT_MAX);
+        acquire(ACKS_IN_FLIGHT_MAX);
         double seconds = secondsSince(began);
         check(failure);
         int count = Math.min(receipts.get(), messages);
@@ -155,19 +157,18 @@ public final class Traffic {
             producer.send(payload(messages));
         }
         AtomicReference<Throwable> failure = new AtomicReference<>();
-        Semaphore inFlight = new Semaphore(ACKS_IN_FLIGHT_MAX);
         BitSet seen = new BitSet(messages + 1);
         // The one more comes last; what might come behind it, by a reconnection, is waited for.
         for (Message<byte[]> message; (message = receive(consumer, seen.get(messages) ? SILENCE_MS : RECEIVE_MAX_S * 1_000)) != null; ) {
             seen.set(number(message));
             progress.incrementAndGet();
-            acquire(inFlight, 1);
+            acquire(1);
             consumer.acknowledgeAsync(message.getMessageId()).whenComplete((nothing, error) -> {
                 failure.compareAndSet(null, error);
                 inFlight.release();
             });
         }
-        acquire(inFlight, ACKS_IN_FLIGHT_MAX);
+        acquire(ACKS_IN_FLIGHT_MAX);
         check(failure);
         int again = 0;
         int keptCount = 0;
@@ -197,7 +198,7 @@ public final class Traffic {
         return message;
     }
 
-    private static void acquire(Semaphore inFlight, int count) throws InterruptedException {
+    private void acquire(int count) throws InterruptedException {
         if (!inFlight.tryAcquire(count, RECEIVE_MAX_S, TimeUnit.SECONDS)) {
             throw new IllegalStateException("receipts of acks did not come within " + RECEIVE_MAX_S + " s");
         }
@@ -225,7 +226,7 @@ public final class Traffic {
         daemon(() -> {
             while (true) {
                 TimeUnit.MILLISECONDS.sleep(PROGRESS_MS);
-                say("{\"count\":%d}", progress.get());
+                say("{\"count\":%d,\"waiting\":%d}", progress.get(), ACKS_IN_FLIGHT_MAX - inFlight.availablePermits());
             }
         });
     }
