@@ -139,17 +139,17 @@ def test_there_is_nothing_in_them_for_an_intruder(built: Images) -> None:
         assert run(image, "-c", look, entrypoint="/bin/bash", read_only=False).stdout == "", image
 
 
-def test_the_plugins_image_is_its_jars_and_a_way_to_copy_them(built: Images) -> None:
+def test_the_plugins_image_is_its_files_and_a_way_to_copy_them(built: Images) -> None:
     container = host.connect().containers.create(built.plugin, labels=host.LABELS)
     try:
         with tarfile.open(fileobj=io.BytesIO(b"".join(container.export()))) as root:
             sizes = {member.name: member.size for member in root.getmembers() if member.isfile() and member.size}
     finally:
         container.remove(force=True)
-    jar = f"plugin/{images.PLUGIN.name}"
-    assert sizes[jar] == images.PLUGIN.stat().st_size
+    jar, nar = f"plugin/{images.PLUGIN.name}", "plugin/cursorkeeper-pulsar-receipts.nar"
+    assert sizes[jar] == images.PLUGIN.stat().st_size and sizes[nar]
     assert {name for name in sizes if not name.startswith("plugin/")} == {"bin/cp"}
-    copied = run(built.plugin, f"/{jar}", "/cursorkeeper/", tmpfs={"/cursorkeeper": "mode=1777"})
+    copied = run(built.plugin, f"/{jar}", f"/{nar}", "/cursorkeeper/", tmpfs={"/cursorkeeper": "mode=1777"})
     assert (copied.code, copied.stdout, copied.stderr) == (0, "", "")
 
 

@@ -43,6 +43,7 @@ PULSARS_SETTINGS = {
 }  # fmt: skip
 OTHERS = {"isAckReceiptEnabled", "cursorLedger", "cursorLedgerLastEntry", "defaultPulsarImageTag", "restartPodsOnConfigMapChange"}
 JAR = ROOT / "java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
+NAR = ROOT / "java/pulsar-receipts/target/cursorkeeper-pulsar-receipts.nar"
 each_page = pytest.mark.parametrize("page", PAGES.values(), ids=list(PAGES))
 
 
@@ -122,7 +123,7 @@ def test_the_plugin_takes_every_line(values: Object, tmp_path: Path) -> None:
     command = ["java", "-cp", str(JAR), str(program), *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("mode=KEEP") == len(files) and done.stdout.count(str(token)) == 2
+    assert done.stdout.count("mode=KEEP") == len(files) and done.stdout.count(str(token)) == 3
 
 
 # ---- values for the chart
@@ -139,7 +140,7 @@ def test_the_values_use_what_the_chart_of_this_version_knows(values: Object) -> 
 def test_the_page_shows_the_values_as_they_are(values: Object) -> None:
     (shown,) = re.findall(r"```yaml\n(.*?)```", PAGES["README"].text, re.DOTALL)
     part = yaml.safe_load(shown)["broker"]
-    assert len(part["configData"]) == 3 and part == {name: values[name] for name in part}
+    assert len(part["configData"]) == 5 and part == {name: values[name] for name in part}
 
 
 @pytest.mark.parametrize("kubernetes", [OLDEST_WITH_SIDECARS, "1.33", NEWEST])
@@ -179,16 +180,28 @@ def test_volumes_are_mounted_and_mounts_have_volumes(values: Object) -> None:
 
 def test_the_jar_is_copied_to_where_the_broker_looks(values: Object) -> None:
     plugin = container(values, "cursorkeeper-plugin")
-    source, folder = plugin["args"]
-    assert source.startswith("/plugin/") and source.rpartition("/")[2] == JAR.name
+    *sources, folder = plugin["args"]
+    assert sources == [f"/plugin/{JAR.name}", f"/plugin/{NAR.name}"]
     (mount,) = plugin["volumeMounts"]
     assert f"{mount['mountPath']}/" == folder
     (brokers,) = [m for m in values["extraVolumeMounts"] if m["name"] == mount["name"]]
     (variable,) = values["extraEnvs"]
     assert variable == {"name": "PULSAR_EXTRA_CLASSPATH", "value": f"{brokers['mountPath']}/*"}
     dockerfile = (ROOT / "java/pulsar-plugin/Dockerfile").read_text()
-    assert " /plugin/\n" in dockerfile and 'ENTRYPOINT ["/bin/cp"]' in dockerfile
-    assert f"!{JAR.relative_to(ROOT)}\n" in (ROOT / ".dockerignore").read_text()
+    assert f"{NAR.relative_to(ROOT)} /plugin/\n" in dockerfile and 'ENTRYPOINT ["/bin/cp"]' in dockerfile
+    for file in (JAR, NAR):
+        assert f"!{file.relative_to(ROOT)}\n" in (ROOT / ".dockerignore").read_text()
+        assert f" {file.relative_to(ROOT)} /opt/pulsar/" in PAGES["README"].text
+
+
+def test_the_broker_finds_what_makes_receipts_wait(values: Object) -> None:
+    named = (ROOT / "java/pulsar-receipts/src/main/nar/META-INF/services/broker_interceptor.yml").read_text()
+    mounts = {mount["mountPath"] for mount in values["extraVolumeMounts"]}
+    assert by_values(values)["brokerInterceptorsDirectory"] in mounts
+    blocks = [block for block in [*conf_blocks(), by_values(values)] if "brokerInterceptors" in block]
+    assert len(blocks) >= 2
+    for block in blocks:
+        assert f"name: {block['brokerInterceptors']}\n" in named and block["brokerInterceptorsDirectory"]
 
 
 @pytest.fixture
