@@ -2,6 +2,7 @@ package io.cursorkeeper.pulsar;
 
 import io.netty.channel.EventLoopGroup;
 import io.opentelemetry.api.OpenTelemetry;
+import io.prometheus.client.CollectorRegistry;
 import java.util.Properties;
 import java.util.Set;
 import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
@@ -45,6 +46,10 @@ public class CursorKeeperStorage extends ManagedLedgerClientFactory {
         if (settings != null) {
             ReceiptPolicy.warnIfNobodyWaits(settings, interceptors);
         }
+        if (settings != null && settings.mode() == Settings.Mode.KEEP && !conf.isDispatcherPauseOnAckStatePersistentEnabled()) {
+            LOG.warn("dispatcherPauseOnAckStatePersistentEnabled is not set in broker.conf: while the daemon is away dispatch does not pause, "
+                    + "and acks beyond {}={} of a cursor are answered by a failure", Settings.WAITING_ACKS_MAX, settings.waitingAcksMax());
+        }
         super.initialize(conf, metadataStore, bookKeeper, eventLoops, openTelemetry);
     }
 
@@ -61,9 +66,12 @@ public class CursorKeeperStorage extends ManagedLedgerClientFactory {
             ManagedLedgerFactoryConfig config,
             StatsLogger stats)
             throws Exception {
-        return settings == null
-                ? super.createManagedLedgerFactory(metadataStore, openTelemetry, bookKeeper, config, stats)
-                : Keeping.factory(metadataStore, bookKeeper, config, stats, openTelemetry, settings);
+        if (settings == null) {
+            return super.createManagedLedgerFactory(metadataStore, openTelemetry, bookKeeper, config, stats);
+        }
+        ManagedLedgerFactoryImpl factory = Keeping.factory(metadataStore, bookKeeper, config, stats, openTelemetry, settings);
+        Keeping.show(factory, CollectorRegistry.defaultRegistry);
+        return factory;
     }
 
     /** Null: Pulsar's own cursors. */

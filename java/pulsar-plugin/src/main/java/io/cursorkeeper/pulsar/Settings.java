@@ -21,6 +21,11 @@ import java.util.TreeSet;
  * @param openTimeout how long the load of a topic waits for the keeper; then it fails
  * @param closeTimeout how long an unload waits for the keeper to have everything durable
  * @param onStale what a load does when Pulsar itself changed the cursor since the keeper held it
+ * @param onFailedLoad what the load of a topic does when the keeper did not answer
+ * @param waitingAcksMax acks of one cursor that wait for their answer, in calls of the broker; at it dispatch pauses, beyond it an ack is
+ *     answered by a failure
+ * @param waitingAcksBrokerMax the same, of all cursors of the broker
+ * @param cursorMetricsMax cursors with figures of their own on the metrics pages: those with the most waiting acks
  * @param onUnsupported whether a broker starts with Pulsar's own behaviour when the plugin cannot serve it
  */
 public record Settings(
@@ -32,6 +37,10 @@ public record Settings(
         Duration openTimeout,
         Duration closeTimeout,
         OnStale onStale,
+        OnFailedLoad onFailedLoad,
+        int waitingAcksMax,
+        int waitingAcksBrokerMax,
+        int cursorMetricsMax,
         OnUnsupported onUnsupported) {
 
     public enum Mode { KEEP, OFF }
@@ -40,6 +49,9 @@ public record Settings(
 
     /** REFUSE: the load fails. IMPORT: Pulsar's own state replaces the keeper's. KEEPER: the keeper's replaces Pulsar's. */
     public enum OnStale { REFUSE, IMPORT, KEEPER }
+
+    /** FAIL: the load fails, and is tried again. STOCK: it goes on with Pulsar's own cursors, which may be older. */
+    public enum OnFailedLoad { FAIL, STOCK }
 
     /** REFUSE: the broker does not start. STOCK: it starts with Pulsar's own cursors. */
     public enum OnUnsupported { REFUSE, STOCK }
@@ -53,10 +65,15 @@ public record Settings(
     public static final String OPEN_TIMEOUT_MS = PREFIX + "OpenTimeoutMs";
     public static final String CLOSE_TIMEOUT_MS = PREFIX + "CloseTimeoutMs";
     public static final String ON_STALE = PREFIX + "OnStale";
+    public static final String ON_FAILED_LOAD = PREFIX + "OnFailedLoad";
+    public static final String WAITING_ACKS_MAX = PREFIX + "WaitingAcksMax";
+    public static final String WAITING_ACKS_BROKER_MAX = PREFIX + "WaitingAcksBrokerMax";
+    public static final String CURSOR_METRICS_MAX = PREFIX + "CursorMetricsMax";
     public static final String ON_UNSUPPORTED = PREFIX + "OnUnsupported";
 
     private static final Set<String> NAMES = new TreeSet<>(
-            Set.of(MODE, ADDRESS, TOKEN_FILE, NAMESPACES, RECEIPTS, OPEN_TIMEOUT_MS, CLOSE_TIMEOUT_MS, ON_STALE, ON_UNSUPPORTED));
+            Set.of(MODE, ADDRESS, TOKEN_FILE, NAMESPACES, RECEIPTS, OPEN_TIMEOUT_MS, CLOSE_TIMEOUT_MS, ON_STALE, ON_FAILED_LOAD,
+                    WAITING_ACKS_MAX, WAITING_ACKS_BROKER_MAX, CURSOR_METRICS_MAX, ON_UNSUPPORTED));
 
     /** Pulsar gives up the load of a topic after 60 s, and says less about why. */
     private static final int OPEN_TIMEOUT_MS_MAX = 55_000;
@@ -84,6 +101,10 @@ public record Settings(
                 milliseconds(all, OPEN_TIMEOUT_MS, 25_000, OPEN_TIMEOUT_MS_MAX),
                 milliseconds(all, CLOSE_TIMEOUT_MS, 10_000, CLOSE_TIMEOUT_MS_MAX),
                 choice(all, ON_STALE, OnStale.REFUSE),
+                choice(all, ON_FAILED_LOAD, OnFailedLoad.FAIL),
+                number(all, WAITING_ACKS_MAX, 50_000, 1, 10_000_000),
+                number(all, WAITING_ACKS_BROKER_MAX, 200_000, 1, 10_000_000),
+                number(all, CURSOR_METRICS_MAX, 0, 0, 1_000),
                 onUnsupported(all));
     }
 
@@ -133,13 +154,17 @@ public record Settings(
     }
 
     private static Duration milliseconds(Properties all, String name, int otherwise, int max) {
+        return Duration.ofMillis(number(all, name, otherwise, 1, max));
+    }
+
+    private static int number(Properties all, String name, int otherwise, int min, int max) {
         String given = value(all, name);
         if (given.isEmpty()) {
-            return Duration.ofMillis(otherwise);
+            return otherwise;
         }
-        if (!given.matches("[0-9]{1,9}") || Integer.parseInt(given) < 1 || Integer.parseInt(given) > max) {
-            throw new SettingsException(name, given, "it is no number of milliseconds from 1 to " + max, "leave it out for " + otherwise);
+        if (!given.matches("[0-9]{1,9}") || Integer.parseInt(given) < min || Integer.parseInt(given) > max) {
+            throw new SettingsException(name, given, "it is no number from " + min + " to " + max, "leave it out for " + otherwise);
         }
-        return Duration.ofMillis(Integer.parseInt(given));
+        return Integer.parseInt(given);
     }
 }

@@ -35,6 +35,10 @@ class SettingsTest {
         assertEquals(Settings.Receipts.DURABLE, settings.receipts());
         assertEquals(Duration.ofSeconds(25), settings.openTimeout());
         assertEquals(Settings.OnStale.REFUSE, settings.onStale());
+        assertEquals(Settings.OnFailedLoad.FAIL, settings.onFailedLoad());
+        assertEquals(50_000, settings.waitingAcksMax());
+        assertEquals(200_000, settings.waitingAcksBrokerMax());
+        assertEquals(0, settings.cursorMetricsMax());
         assertEquals(Settings.OnUnsupported.REFUSE, settings.onUnsupported());
         assertTrue(settings.namespaces().contains("public/default/persistent/topic"));
     }
@@ -55,6 +59,10 @@ class SettingsTest {
         refused("cursorKeeperReceipts", "fast");
         refused("cursorKeeperOpenTimeoutMs", "60000");
         refused("cursorKeeperOpenTimeoutMs", "-1");
+        refused("cursorKeeperOnFailedLoad", "open");
+        refused("cursorKeeperWaitingAcksMax", "0");
+        refused("cursorKeeperWaitingAcksBrokerMax", "1e6");
+        refused("cursorKeeperCursorMetricsMax", "1001");
         refused("cursorKeeperNamespaces", "public");
         refused("cursorKeeperNamespaces", "public/default,");
         refused("cursorKeeperAdress", "a:1");

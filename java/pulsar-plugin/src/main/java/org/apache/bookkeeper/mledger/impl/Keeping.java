@@ -5,6 +5,7 @@ import io.cursorkeeper.client.LinkSettings;
 import io.cursorkeeper.pulsar.Settings;
 import io.cursorkeeper.pulsar.UnsupportedPulsarException;
 import io.opentelemetry.api.OpenTelemetry;
+import io.prometheus.client.CollectorRegistry;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
@@ -20,6 +21,12 @@ import org.apache.pulsar.metadata.api.extended.MetadataStoreExtended;
 
 /** Serves the storage class: the way to the classes of this package. They are loaded only after {@link #check} found all they need. */
 public final class Keeping {
+
+    /** Of unconfirmed acks, joined. Beyond it dispatch pauses; acks that come all the same are taken. */
+    static final long MEMORY_BYTES_MAX = 64L << 20;
+
+    /** Beyond it they are not taken. */
+    static final long MEMORY_BYTES_REFUSED = 2 * MEMORY_BYTES_MAX;
 
     private Keeping() {}
 
@@ -57,6 +64,7 @@ public final class Keeping {
         });
         KeeperLink link = KeeperLink.connect(LinkSettings.of(settings.address(), answers)
                 .withName("pulsar-broker")
+                .withMemoryBytesMax(MEMORY_BYTES_MAX)
                 .withCredentials(() -> settings.tokenFile().map(Keeping::token).orElse(new byte[0]))
                 .withTimeouts(settings.openTimeout(), settings.closeTimeout()));
         try {
@@ -66,5 +74,10 @@ public final class Keeping {
             answers.shutdown();
             throw e;
         }
+    }
+
+    /** Shows the figures of a factory of ours on the broker's metrics page, until its end. */
+    public static void show(ManagedLedgerFactoryImpl factory, CollectorRegistry registry) {
+        ((KeptLedgerFactory) factory).show(registry);
     }
 }

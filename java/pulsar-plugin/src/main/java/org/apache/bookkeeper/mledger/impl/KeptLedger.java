@@ -1,19 +1,25 @@
 package org.apache.bookkeeper.mledger.impl;
 
 import io.cursorkeeper.client.KeeperLink;
+import io.cursorkeeper.pulsar.Counters;
 import io.cursorkeeper.pulsar.Settings;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.NavigableMap;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Supplier;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.LedgerHandle;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.CloseCallback;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.ReadEntriesCallback;
+import org.apache.bookkeeper.mledger.ManagedCursor;
 import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
+import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -35,8 +41,13 @@ final class KeptLedger extends ManagedLedgerImpl {
 
     private static final int COMPRESSED_ZNODE_BATCHES_MAX = 40;
 
+    private static final int UNLOAD_TRIES = 60;
+
+    private final KeptLedgerFactory keeping;
     private final Settings settings;
     private final KeeperLink link;
+    /** As the broker wants them, for Pulsar's own cursors: ranges, and batches. */
+    private volatile int[] stockLimits;
     private final AtomicBoolean over = new AtomicBoolean();
     private final Set<KeptManagedCursor> open = ConcurrentHashMap.newKeySet();
     /** Deletions at the keeper that have not ended, by cursor: a new one of that name waits. */
@@ -44,6 +55,8 @@ final class KeptLedger extends ManagedLedgerImpl {
 
     private volatile long token;
     private volatile ReadEntriesCallback reader;
+    /** Whether this load went on with Pulsar's own cursors. Set before anything else of that, on the executor. */
+    private volatile boolean isStock;
 
     KeptLedger(
             KeptLedgerFactory factory,
@@ -54,9 +67,28 @@ final class KeptLedger extends ManagedLedgerImpl {
             Supplier<CompletableFuture<Boolean>> ownership,
             Settings settings,
             KeeperLink link) {
+        this(factory, bookKeeper, store, config, name, ownership, settings, link, stockLimits(config));
+    }
+
+    private KeptLedger(
+            KeptLedgerFactory factory,
+            BookKeeper bookKeeper,
+            MetaStore store,
+            ManagedLedgerConfig config,
+            String name,
+            Supplier<CompletableFuture<Boolean>> ownership,
+            Settings settings,
+            KeeperLink link,
+            int[] stockLimits) {
         super(factory, bookKeeper, store, limited(factory, config), factory.scheduledExecutor, name, ownership);
+        this.keeping = factory;
+        this.stockLimits = stockLimits;
         this.settings = settings;
         this.link = link;
+    }
+
+    private static int[] stockLimits(ManagedLedgerConfig config) {
+        return new int[] {config.getMaxUnackedRangesToPersist(), config.getMaxBatchDeletedIndexToPersist()};
     }
 
     private static ManagedLedgerConfig limited(ManagedLedgerFactoryImpl factory, ManagedLedgerConfig config) {
@@ -70,7 +102,16 @@ final class KeptLedger extends ManagedLedgerImpl {
 
     @Override
     public void setConfig(ManagedLedgerConfig config) {
-        super.setConfig(limited(getFactory(), config));
+        stockLimits = stockLimits(config);
+        super.setConfig(isStock ? config : limited(getFactory(), config));
+    }
+
+    Counters counters() {
+        return keeping.counters();
+    }
+
+    KeptLedgerFactory keeping() {
+        return keeping;
     }
 
     Settings settings() {
@@ -91,12 +132,45 @@ final class KeptLedger extends ManagedLedgerImpl {
     protected void initializeCursors(ManagedLedgerInitializeLedgerCallback callback) {
         LedgerHandle made = currentLedger;
         token = made != null ? made.getId() : Math.max(0, lastConfirmedEntry.getLedgerId());
-        super.initializeCursors(callback);
+        super.initializeCursors(new KeptLoad(this, callback));
+    }
+
+    /** Whether this load went on without the keeper. */
+    boolean isStock() {
+        return isStock;
+    }
+
+    /**
+     * Goes on with Pulsar's own cursors. Before one of them is opened its znode gets two new versions, so that the keeper's state, which may
+     * belong to the version that the next write would have made, is stale at the next load whatever Pulsar writes. On the executor, as is
+     * what the cursors of the keeper do at the end of their loads: none of them notes a version after this.
+     */
+    void loadStock(ManagedLedgerInitializeLedgerCallback callback) {
+        Line.executor(this).execute(() -> {
+            isStock = true;
+            open.forEach(KeptManagedCursor::leave);
+            List<ManagedCursor> loaded = new ArrayList<>();
+            getCursors().forEach(loaded::add);
+            loaded.forEach(each -> {
+                deactivateCursor(each);
+                getCursors().removeCursor(each.getName());
+            });
+            int[] limits = stockLimits;
+            getConfig().setMaxUnackedRangesToPersist(limits[0]);
+            getConfig().setMaxBatchDeletedIndexToPersist(limits[1]);
+            KeptZnodes.writtenTwice(getStore(), getName()).whenCompleteAsync((nothing, failed) -> {
+                if (failed == null) {
+                    super.initializeCursors(callback);
+                } else {
+                    callback.initializeFailed(new ManagedLedgerException("the cursors' znodes cannot be written", failed));
+                }
+            }, Line.executor(this));
+        });
     }
 
     @Override
     protected ManagedCursorImpl createCursor(BookKeeper bookKeeper, String cursorName) {
-        return new KeptManagedCursor(bookKeeper, this, cursorName);
+        return isStock ? super.createCursor(bookKeeper, cursorName) : new KeptManagedCursor(bookKeeper, this, cursorName);
     }
 
     /** Entries of the topic's data ledgers; 0: it is written now. */
@@ -114,7 +188,12 @@ final class KeptLedger extends ManagedLedgerImpl {
 
     boolean isOver() {
         State now = STATE_UPDATER.get(this);
-        return over.get() || now == State.Closed || now.isFenced();
+        return over.get() || isStock || now == State.Closed || now.isFenced();
+    }
+
+    /** Every cursor's dispatch may have to pause or to go on. */
+    void lookAgain() {
+        open.forEach(KeptManagedCursor::lookAgain);
     }
 
     /** The future of the last deletion of this name; completes normally. */
@@ -145,11 +224,19 @@ final class KeptLedger extends ManagedLedgerImpl {
         Line.executor(this).execute(() -> {
             setFenced();
             open.forEach(KeptManagedCursor::leave);
-            ReadEntriesCallback known = reader;
-            if (known != null) {
-                Topics.unload(known);
-            }
+            unload(UNLOAD_TRIES);
         });
+    }
+
+    /** By the broker, which has the topic also if nobody reads it; one that is not loaded wholly yet is looked for again. Or by a reader. */
+    private void unload(int tries) {
+        Object broker = keeping.broker();
+        ReadEntriesCallback known = reader;
+        if (broker == null && known != null) {
+            Topics.unload(known);
+        } else if (broker != null && tries > 0 && !Topics.unload(broker, this)) {
+            keeping.scheduledExecutor.schedule(() -> unload(tries - 1), 1, TimeUnit.SECONDS);
+        }
     }
 
     /** Pulsar closes the cursors that were ready; those on their way are given back, too. */

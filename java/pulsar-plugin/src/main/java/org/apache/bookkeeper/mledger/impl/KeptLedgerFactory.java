@@ -2,12 +2,18 @@ package org.apache.bookkeeper.mledger.impl;
 
 import io.cursorkeeper.client.KeeperLink;
 import io.cursorkeeper.pulsar.Counters;
+import io.cursorkeeper.pulsar.Figures;
+import io.cursorkeeper.pulsar.Meters;
+import io.cursorkeeper.pulsar.PrometheusPage;
 import io.cursorkeeper.pulsar.Settings;
+import io.cursorkeeper.pulsar.WaitingAcks;
 import io.opentelemetry.api.OpenTelemetry;
+import io.prometheus.client.CollectorRegistry;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.function.Supplier;
 import org.apache.bookkeeper.client.BookKeeper;
+import org.apache.bookkeeper.mledger.AsyncCallbacks.OpenLedgerCallback;
 import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
@@ -21,6 +27,10 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
     private final KeeperLink link;
     private final ExecutorService answers;
     private final Counters counters = new Counters();
+    private final WaitingAcks waitingAcks;
+    private final Meters meters;
+    private volatile AutoCloseable page = () -> {};
+    private volatile Object broker;
 
     KeptLedgerFactory(
             MetadataStoreExtended metadataStore,
@@ -36,10 +46,57 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
         this.settings = settings;
         this.link = link;
         this.answers = answers;
+        waitingAcks = new WaitingAcks(settings.waitingAcksMax(), settings.waitingAcksBrokerMax(), this::lookAgain);
+        meters = new Meters(openTelemetry, this::figures);
     }
 
     Counters counters() {
         return counters;
+    }
+
+    WaitingAcks waitingAcks() {
+        return waitingAcks;
+    }
+
+    Meters meters() {
+        return meters;
+    }
+
+    /** Shows the figures on a page until the end. */
+    void show(CollectorRegistry registry) {
+        page = new PrometheusPage(registry, this::figures);
+    }
+
+    Figures figures() {
+        return KeptFigures.of(getManagedLedgers().values(), link.status(), waitingAcks.count(), counters, settings.cursorMetricsMax());
+    }
+
+    /** Every cursor's dispatch may have to pause or to go on. */
+    private void lookAgain() {
+        getManagedLedgers().values().forEach(each -> {
+            if (each instanceof KeptLedger kept) {
+                kept.lookAgain();
+            }
+        });
+    }
+
+    /** Who asks for a topic's ledger knows the broker that has the topic: the way to a topic that nobody reads. */
+    @Override
+    public void asyncOpen(
+            String name,
+            ManagedLedgerConfig config,
+            OpenLedgerCallback callback,
+            Supplier<CompletableFuture<Boolean>> ownership,
+            Object ctx) {
+        if (broker == null) {
+            broker = Topics.brokerOf(callback);
+        }
+        super.asyncOpen(name, config, callback, ownership, ctx);
+    }
+
+    /** Null: not known, or there is none. */
+    Object broker() {
+        return broker;
     }
 
     /** A shadow topic has no durable cursors of its own: Pulsar's. */
@@ -59,6 +116,12 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
     @Override
     public CompletableFuture<Void> shutdownAsync() throws ManagedLedgerException {
         return super.shutdownAsync().whenComplete((nothing, failure) -> {
+            meters.close();
+            try {
+                page.close();
+            } catch (Exception e) {
+                throw new IllegalStateException(e);
+            }
             link.close();
             answers.shutdown();
         });

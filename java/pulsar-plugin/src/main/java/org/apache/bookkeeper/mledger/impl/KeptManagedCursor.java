@@ -13,11 +13,13 @@ import io.cursorkeeper.pulsar.Imprint;
 import io.cursorkeeper.pulsar.Layouts;
 import io.cursorkeeper.pulsar.Names;
 import io.cursorkeeper.pulsar.Settings;
+import io.cursorkeeper.pulsar.WaitingAcks;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
 import java.util.Map;
 import java.util.NavigableMap;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
@@ -33,12 +35,9 @@ import org.apache.bookkeeper.mledger.AsyncCallbacks.DeleteCallback;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.MarkDeleteCallback;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.ReadEntriesCallback;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
-import org.apache.bookkeeper.mledger.ManagedLedgerException.MetaStoreException;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
-import org.apache.bookkeeper.mledger.impl.MetaStore.MetaStoreCallback;
 import org.apache.commons.lang3.tuple.Pair;
-import org.apache.pulsar.metadata.api.Stat;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -103,6 +102,16 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         private boolean used;
 
         @Override
+        public void paused(String reason) {
+            lookAgain();
+        }
+
+        @Override
+        public void resumed() {
+            lookAgain();
+        }
+
+        @Override
         public void ended(KeeperException reason) {
             boolean matters;
             synchronized (this) {
@@ -136,9 +145,13 @@ final class KeptManagedCursor extends ManagedCursorImpl {
 
     private final KeptLedger topic;
     private final Executor executor;
+    private final WaitingAcks.Share room;
+    private final KeptReplays replays = new KeptReplays();
 
     /** Set once, before the cursor is given to anybody. */
     private volatile KeptCursor keeper;
+
+    private volatile ReadEntriesCallback reader;
 
     /** Whether Pulsar's own recovery is running: it may call `initialize`. */
     private volatile boolean recovering;
@@ -165,6 +178,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         super(bookKeeper, ledger, name);
         topic = ledger;
         executor = Line.executor(ledger);
+        room = ledger.keeping().waitingAcks().share(this::lookAgain);
         super.setThrottleMarkDelete(0);
     }
 
@@ -290,6 +304,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
                 return;
             }
             leave();
+            topic.counters().failedLoads.increment();
             ManagedLedgerException why = failed == null ? new ManagedLedgerException("the topic was closed meanwhile") : failure(failed);
             LOG.warn("[{}][{}] The cursor does not load: {}", topic.getName(), getName(), why.getMessage());
             callback.operationFailed(why);
@@ -322,6 +337,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         Imprint fresh = new Imprint(UUID.randomUUID().toString(), true, null);
         return open(fresh, markDeletePosition)
                 .thenComposeAsync(opened -> {
+                    checkIsLoading(opened.cursor);
                     imprint = Imprint.of(opened.state.cursorProperties());
                     if (!imprint.importing() && !imprint.belongsTo(before)) {
                         stale(opened, before);
@@ -337,6 +353,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
                 }, executor)
                 .thenCompose(nothing -> znode())
                 .thenComposeAsync(now -> {
+                    checkIsLoading(keeper);
                     STATE_UPDATER.compareAndSet(this, State.NoLedger, State.Open);
                     if (!imprint.importing() && now.equals(imprint.znode())) {
                         return CompletableFuture.completedFuture(null);
@@ -346,11 +363,20 @@ final class KeptManagedCursor extends ManagedCursorImpl {
                 }, executor);
     }
 
+    /** The topic may have gone on with Pulsar's own cursors: from then on the keeper hears of no version of the znode. */
+    private void checkIsLoading(KeptCursor opened) {
+        if (topic.isStock()) {
+            opened.close();
+            throw new CompletionException(new ManagedLedgerException("the topic went on with Pulsar's own cursors"));
+        }
+    }
+
     /** The keeper's state is older than what Pulsar itself did: the operator has decided what counts. */
     private void stale(Opened opened, Imprint.Znode now) {
         String what = "Pulsar itself changed this cursor since the keeper held it (its znode has version " + now
                 + ", the keeper's state is of " + imprint.znode() + ")";
         Settings.OnStale policy = topic.settings().onStale();
+        topic.counters().stale.increment();
         LOG.warn("[{}][{}] {}. {}={}", topic.getName(), getName(), what, Settings.ON_STALE, policy);
         if (policy == Settings.OnStale.REFUSE) {
             opened.cursor.close();
@@ -369,6 +395,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         toldMarkDelete = null;
         toldProperties = opened.state.markDeleteProperties();
         toldLedgers.clear();
+        topic.counters().opens.increment();
         opened.state.layout().forEach(each -> toldLedgers.put(each.ledger(), each));
         tellAllLedgers(from);
         opened.opening.use();
@@ -379,6 +406,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
      * state, which nobody changes meanwhile.
      */
     private CompletableFuture<Void> imported(Opened opened, boolean created) {
+        topic.counters().imports.increment();
         LOG.info("[{}][{}] Taking Pulsar's state over to the keeper, mark-delete {}", topic.getName(), getName(), markDeletePosition);
         locked(() -> takeOver(opened, markDeletePosition));
         CompletableFuture<Integer> emptied = created
@@ -465,6 +493,10 @@ final class KeptManagedCursor extends ManagedCursorImpl {
                 callback.deleteFailed(failure, ctx);
             }
         };
+        if (isOutOfMemory()) {
+            refuse(answer, "it is not taken: unconfirmed acks fill the memory that they may have");
+            return;
+        }
         lock.writeLock().lock();
         try {
             change = new Change(generation);
@@ -519,6 +551,10 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         long[] left = AckSetStateUtil.getAckSetArrayOrNull(position);
         boolean partial = left != null && !BitSet.valueOf(left).isEmpty();
         boolean isBehind = false; // Pulsar refuses what is acked already; before 5.0 the client does not hear of it
+        if (isOutOfMemory()) {
+            refuse(answer, "it is not taken: unconfirmed acks fill the memory that they may have");
+            return;
+        }
         lock.writeLock().lock();
         try {
             change = new Change(generation);
@@ -690,26 +726,41 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         if (waiting == null || waiting.durable != durable) {
             Waiting next = new Waiting(durable, generation);
             waiting = next;
+            room.groupBegins();
             durable.whenComplete((nothing, failed) -> executor.execute(() -> answered(next, failed)));
         }
         if (of.markDelete != null) {
             waiting.markDelete = of.markDelete;
         }
         if (answer != null) {
-            if (topic.settings().receipts() == Settings.Receipts.DURABLE) {
+            if (topic.settings().receipts() == Settings.Receipts.MEMORY) {
+                executor.execute(() -> answer.tell(null));
+            } else if (room.take()) {
                 waiting.answers.add(answer);
             } else {
-                executor.execute(() -> answer.tell(null));
+                refuse(answer, "it is taken, but too many acks wait for the keeper to let this one wait, too");
             }
         }
         return durable;
     }
 
+    private void refuse(Answer answer, String why) {
+        topic.counters().acksWithoutRoom.increment();
+        executor.execute(() -> answer.tell(new ManagedLedgerException(why)));
+    }
+
+    /** Whether unconfirmed acks take so much memory that not even their content can be taken: the pause came too late, or not at all. */
+    private boolean isOutOfMemory() {
+        return !keeper.persistable() && topic.link().status().pendingBytes() > Keeping.MEMORY_BYTES_REFUSED;
+    }
+
     private void answered(Waiting group, Throwable failed) {
         Position durable = null;
         List<Answer> answers;
+        long waitedNs;
         lock.writeLock().lock();
         try {
+            waitedNs = room.groupEnds(group.answers.size());
             if (waiting == group) {
                 waiting = null;
             }
@@ -722,6 +773,10 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             lock.writeLock().unlock();
         }
         mbean.persistToLedger(failed == null);
+        if (failed == null) {
+            topic.counters().receipts.record(waitedNs);
+            topic.keeping().meters().receipt(waitedNs);
+        }
         if (durable != null) {
             topic.onCursorMarkDeletePositionUpdated(this, durable);
         }
@@ -811,21 +866,8 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     // ---- the znode
 
     /** The version of the cursor's znode now. */
-    @SuppressWarnings({"unchecked", "rawtypes"})
     private CompletableFuture<Imprint.Znode> znode() {
-        CompletableFuture<Imprint.Znode> version = new CompletableFuture<>();
-        topic.getStore().asyncGetCursorInfo(topic.getName(), getName(), new MetaStoreCallback() {
-            @Override
-            public void operationComplete(Object info, Stat stat) {
-                version.complete(new Imprint.Znode(stat.getCreationTimestamp(), stat.getVersion()));
-            }
-
-            @Override
-            public void operationFailed(MetaStoreException e) {
-                version.completeExceptionally(e);
-            }
-        });
-        return version;
+        return KeptZnodes.version(topic.getStore(), topic.getName(), getName());
     }
 
     /** Notes at the keeper which version of the znode the state belongs to, then writes the znode. One at a time. */
@@ -876,6 +918,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
                         return;
                     }
                     leave();
+                    topic.counters().closesWithoutWord.increment();
                     LOG.warn("[{}][{}] Closed without the keeper's word, acks that had no receipt may come back: {}", topic.getName(),
                             getName(), failure(failed).toString());
                     callback.closeComplete(ctx);
@@ -917,6 +960,11 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     /** The keeper has ended it. A newer load of the topic has it, or it must be opened anew, which a new load does with a newer token. */
     private void lost(KeeperException why) {
         topic.ended(this);
+        if (why.code() == KeeperException.Code.FENCED) {
+            topic.counters().fenced.increment();
+        } else if (why.code() == KeeperException.Code.DEPOSED) {
+            topic.counters().deposed.increment();
+        }
         if (!leaving && why.code() != KeeperException.Code.LINK_CLOSED) {
             topic.loadIsOver(why.getMessage());
         }
@@ -928,7 +976,48 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     @Override
     public boolean isCursorDataFullyPersistable() {
         KeptCursor known = keeper;
-        return known == null || known.persistable();
+        return known == null || known.persistable() && !room.isFull();
+    }
+
+    WaitingAcks.Share waiting() {
+        return room;
+    }
+
+    long pendingBytes() {
+        KeptCursor known = keeper;
+        return known == null ? 0 : known.pendingBytes();
+    }
+
+    /** Dispatch may have to pause, or to go on: Pulsar looks only when it answers an ack. */
+    void lookAgain() {
+        executor.execute(() -> {
+            if (!isHolding()) {
+                replays.goOn(super::asyncReplayEntries);
+            }
+            Topics.lookAgain(reader);
+        });
+    }
+
+    private boolean isHolding() {
+        return room.isFull() || topic.link().status().pendingBytes() > Keeping.MEMORY_BYTES_MAX;
+    }
+
+    /**
+     * Pulsar's own switch pauses reads, and lets replays through: delayed messages that are due, and those of a consumer that is gone. Their
+     * acks would wait, too, so they are held back until there is room. What the keeper itself pauses for, more holes than it may keep, is
+     * healed by replays: they go on.
+     */
+    @Override
+    public Set<? extends Position> asyncReplayEntries(
+            Set<? extends Position> positions, ReadEntriesCallback callback, Object ctx, boolean sorted) {
+        if (positions.isEmpty() || !isHolding() || !Topics.pauses(callback)) {
+            return super.asyncReplayEntries(positions, callback, ctx, sorted);
+        }
+        replays.hold(positions, callback, ctx, sorted);
+        if (!isHolding()) {
+            lookAgain(); // room came meanwhile
+        }
+        return Set.of();
     }
 
     /** Every ack is told at once: there is nothing to limit. */
@@ -951,6 +1040,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     @Override
     public void asyncReadEntriesWithSkipOrWait(
             int maxEntries, long maxSizeBytes, ReadEntriesCallback callback, Object ctx, Position maxPosition, Predicate<Position> skip) {
+        reader = callback;
         topic.readBy(callback);
         super.asyncReadEntriesWithSkipOrWait(maxEntries, maxSizeBytes, callback, ctx, maxPosition, skip);
     }

@@ -1,0 +1,51 @@
+package org.apache.bookkeeper.mledger.impl;
+
+import io.cursorkeeper.pulsar.Imprint;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.apache.bookkeeper.mledger.ManagedLedgerException.MetaStoreException;
+import org.apache.bookkeeper.mledger.impl.MetaStore.MetaStoreCallback;
+import org.apache.pulsar.metadata.api.Stat;
+
+/** Serves the broker: the versions of the znodes of a topic's cursors. */
+final class KeptZnodes {
+
+    private KeptZnodes() {}
+
+    /** Of one cursor, now. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    static CompletableFuture<Imprint.Znode> version(MetaStore store, String ledger, String cursor) {
+        CompletableFuture<Imprint.Znode> version = new CompletableFuture<>();
+        store.asyncGetCursorInfo(ledger, cursor, new MetaStoreCallback() {
+            @Override
+            public void operationComplete(Object info, Stat stat) {
+                version.complete(new Imprint.Znode(stat.getCreationTimestamp(), stat.getVersion()));
+            }
+
+            @Override
+            public void operationFailed(MetaStoreException e) {
+                version.completeExceptionally(e);
+            }
+        });
+        return version;
+    }
+
+    /** All of a topic get two new versions, with the content that they have. Fails if one of them is changed meanwhile. */
+    static CompletableFuture<Void> writtenTwice(MetaStore store, String ledger) {
+        CompletableFuture<List<String>> names = new CompletableFuture<>();
+        store.getCursors(ledger, new MetaStoreCallback<>() {
+            @Override
+            public void operationComplete(List<String> found, Stat stat) {
+                names.complete(found);
+            }
+
+            @Override
+            public void operationFailed(MetaStoreException e) {
+                names.completeExceptionally(e);
+            }
+        });
+        return names.thenCompose(found -> CompletableFuture.allOf(found.stream()
+                .map(each -> Line.rewritten(store, ledger, each).thenCompose(nothing -> Line.rewritten(store, ledger, each)))
+                .toArray(CompletableFuture[]::new)));
+    }
+}
