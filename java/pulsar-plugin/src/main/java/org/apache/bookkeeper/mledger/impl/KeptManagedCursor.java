@@ -494,7 +494,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             }
         };
         if (isOutOfMemory()) {
-            refuse(answer, "it is not taken: unconfirmed acks fill the memory that they may have");
+            receiptWaitsFor(refuse(answer, "it is not taken: unconfirmed acks fill the memory that they may have"));
             return;
         }
         lock.writeLock().lock();
@@ -550,11 +550,11 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         Position plain = PositionFactory.create(position.getLedgerId(), position.getEntryId());
         long[] left = AckSetStateUtil.getAckSetArrayOrNull(position);
         boolean partial = left != null && !BitSet.valueOf(left).isEmpty();
-        boolean isBehind = false; // Pulsar refuses what is acked already; before 5.0 the client does not hear of it
         if (isOutOfMemory()) {
-            refuse(answer, "it is not taken: unconfirmed acks fill the memory that they may have");
+            receiptWaitsFor(refuse(answer, "it is not taken: unconfirmed acks fill the memory that they may have"));
             return;
         }
+        boolean isBehind = false; // Pulsar refuses what is acked already; before 5.0 the client does not hear of it
         lock.writeLock().lock();
         try {
             change = new Change(generation);
@@ -738,15 +738,17 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             } else if (room.take()) {
                 waiting.answers.add(answer);
             } else {
-                refuse(answer, "it is taken, but too many acks wait for the keeper to let this one wait, too");
+                return refuse(answer, "it is taken, but too many acks wait for the keeper to let this one wait, too");
             }
         }
         return durable;
     }
 
-    private void refuse(Answer answer, String why) {
+    private CompletableFuture<Void> refuse(Answer answer, String why) {
         topic.counters().acksWithoutRoom.increment();
-        executor.execute(() -> answer.tell(new ManagedLedgerException(why)));
+        ManagedLedgerException failure = new ManagedLedgerException(why);
+        executor.execute(() -> answer.tell(failure));
+        return CompletableFuture.failedFuture(failure);
     }
 
     /** Whether unconfirmed acks take so much memory that not even their content can be taken: the pause came too late, or not at all. */
