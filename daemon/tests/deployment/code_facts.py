@@ -15,6 +15,14 @@ from daemon.tests.deployment.places import ROOT
 from daemon.tests.support.world import World
 
 JAVA = ROOT / "java/gateway/src/main/java"
+PLUGIN = ROOT / "java/pulsar-plugin/src"
+IN_THE_BROKER = (
+    PLUGIN / "main",
+    *sorted(PLUGIN.glob("line-*")),
+    ROOT / "java/keeper-client/src/main",
+    ROOT / "java/pulsar-receipts/src/main",
+)
+PLUGINS_METRICS = "pulsar_cursorkeeper_"
 PYTHON = (ROOT / "daemon/cursorkeeper", ROOT / "clients/cursorkeeper_clients")
 GATEWAY_METRICS = "cursorkeeper_gateway_"
 
@@ -51,6 +59,29 @@ def gateway_metrics() -> set[str]:
     others = re.findall(r'head\(page, "(\w+)"', source) + re.findall(r'String name = "(append_seconds)"', source)
     histogram = [name + part for name in others if name.endswith("_seconds") for part in ("_bucket", "_sum", "_count")]
     return {GATEWAY_METRICS + name for name in (*counters, *gauges, *others, *histogram)}
+
+
+@cache
+def broker_source() -> str:
+    """All that runs in a Pulsar broker."""
+    return "\n".join(path.read_text() for folder in IN_THE_BROKER for path in sorted(folder.rglob("*.java")))
+
+
+@cache
+def plugin_settings() -> set[str]:
+    """Of the plugin, by its own list."""
+    source = (PLUGIN / "main/java/io/cursorkeeper/pulsar/Settings.java").read_text()
+    return {f"cursorKeeper{name}" for name in re.findall(r' = PREFIX \+ "(\w+)";', source)}
+
+
+@cache
+def plugin_metrics() -> set[str]:
+    """What the plugin shows on the broker's page: by its table of figures."""
+    table = (PLUGIN / "main/java/io/cursorkeeper/pulsar/Figures.java").read_text()
+    names = re.findall(r'gauge\("(\w+)"', table) + [name + "_total" for name in re.findall(r'counter\("(\w+)"', table)]
+    names += re.findall(r'\bPREFIX \+ "(\w+)"', table)
+    histogram = [name + part for name in names if name.endswith("latency_seconds") for part in ("_bucket", "_sum", "_count")]
+    return {PLUGINS_METRICS + name for name in (*names, *histogram)}
 
 
 def settings() -> set[str]:

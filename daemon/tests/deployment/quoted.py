@@ -1,7 +1,8 @@
 """What a page of the runbook quotes from the programs: log lines in fenced blocks, names in backticks, exit codes.
 
 Owns how pages are read. A block is ```daemon (lines of the daemon's log), ```source (what a source is told), ```gateway (lines that the
-jar's own code writes) or ```bookkeeper (lines of the libraries in it). `…` stands for what differs from time to time.
+jar's own code writes), ```broker (of the plugin, in a broker's log) or ```bookkeeper (lines of the libraries in the jar). `…` stands for
+what differs from time to time.
 """
 
 from __future__ import annotations

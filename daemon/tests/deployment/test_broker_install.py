@@ -20,8 +20,9 @@ from daemon.tests.deployment import code_facts
 from daemon.tests.deployment.cluster import Cluster, environment
 from daemon.tests.deployment.kustomize import build
 from daemon.tests.deployment.places import ROOT, Object, documents, version
-from daemon.tests.deployment.quoted import Page
+from daemon.tests.deployment.quoted import Page, pieces
 from daemon.tests.deployment.test_pod_security import broken
+from daemon.tests.deployment.test_runbook import is_said
 from daemon.tests.deployment.test_schemas import NEWEST, OLDEST, OLDEST_WITH_SIDECARS, problems
 
 BROKER = ROOT / "deploy/broker"
@@ -123,7 +124,7 @@ def test_the_plugin_takes_every_line(values: Object, tmp_path: Path) -> None:
     command = ["java", "-cp", str(JAR), str(program), *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("mode=KEEP") == len(files) and done.stdout.count(str(token)) == 3
+    assert done.stdout.count("mode=KEEP") + done.stdout.count("mode=SHADOW") == len(files) and done.stdout.count(str(token)) == 3
 
 
 # ---- values for the chart
@@ -279,12 +280,6 @@ def test_every_image_is_of_this_release_and_is_built(values: Object) -> None:
 # ---- the pages
 
 
-def plugin_settings() -> set[str]:
-    """By the plugin's own list."""
-    source = (ROOT / "java/pulsar-plugin/src/main/java/io/cursorkeeper/pulsar/Settings.java").read_text()
-    return {f"cursorKeeper{name}" for name in re.findall(r' = PREFIX \+ "(\w+)";', source)}
-
-
 @each_page
 def test_links_lead_somewhere(page: Page) -> None:
     for link in page.links:
@@ -298,12 +293,12 @@ def test_links_lead_somewhere(page: Page) -> None:
 
 @each_page
 async def test_names_in_backticks_exist(page: Page) -> None:
-    metrics = await code_facts.daemon_metrics() | code_facts.gateway_metrics()
+    metrics = await code_facts.daemon_metrics() | code_facts.gateway_metrics() | code_facts.plugin_metrics()
     for name in page.names - (set() if page is not PAGES["plugin"] else {"org.apache.bookkeeper.mledger.impl"}):
         bare = re.split(r"[={ ]", name)[0]
         if bare.startswith("cursorKeeper"):
-            assert bare in plugin_settings(), f"{page.path.name}: the plugin has no setting {bare}"
-        elif re.fullmatch(r"cursorkeeper_\w+", bare):
+            assert bare in code_facts.plugin_settings(), f"{page.path.name}: the plugin has no setting {bare}"
+        elif re.fullmatch(r"(pulsar_)?cursorkeeper_\w+", bare):
             assert bare in metrics, f"{page.path.name}: no metric {bare}"
         elif re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", bare) and not bare.startswith("pulsar_ml_"):
             assert bare in code_facts.settings(), f"{page.path.name}: no setting {bare}"
@@ -313,15 +308,19 @@ async def test_names_in_backticks_exist(page: Page) -> None:
             assert (ROOT / name).exists(), f"{page.path.name}: no {name}"
 
 
-def test_the_plugins_page_has_every_setting_and_its_default() -> None:
+def test_the_plugins_page_has_every_setting() -> None:
     table = dict(re.findall(r"^\| `(cursorKeeper\w+)` \| ([^|]*) \|", PAGES["plugin"].text, re.MULTILINE))
-    assert set(table) == plugin_settings()
+    assert set(table) == code_facts.plugin_settings()
 
 
 def test_what_the_broker_logs_is_what_it_logs() -> None:
-    source = "\n".join(path.read_text() for path in sorted((ROOT / "java/pulsar-plugin/src/main").rglob("*.java")))
     said = re.findall(r"grep '([^']+)' logs", PAGES["README"].text) + re.findall(r"no `([^`]+)`", PAGES["leaving"].text)
-    assert len(said) == 2 and all(line in source for line in said)
+    assert len(said) == 2 and all(line in code_facts.broker_source() for line in said)
+
+
+@each_page
+def test_quoted_lines_are_the_plugins(page: Page) -> None:
+    assert all(is_said(piece) for line in page.lines("broker") for piece in pieces(line))
 
 
 def test_the_ranges_of_a_clean_stop_are_the_plugins() -> None:

@@ -123,12 +123,23 @@ def test_nothing_of_the_tests_is_in_it() -> None:
     assert "cursorkeeper.test" not in (ROOT / "deploy/compose.yaml").read_text()
 
 
+def test_the_alerts_of_brokers_are_played_when_prometheus_image_is_built() -> None:
+    (brokers,) = [group for group in ALERTS["groups"] if group["name"] == "cursorkeeper-brokers"]
+    played = yaml.safe_load((ROOT / "deploy/prometheus/alerts_test.yaml").read_text())["tests"]
+    fire = {case["alertname"] for test in played for case in test["alert_rule_test"] if case["exp_alerts"]}
+    assert fire == {rule["alert"] for rule in brokers["rules"]}
+    assert "promtool test rules /etc/prometheus/alerts_test.yaml" in (ROOT / "deploy/prometheus/Dockerfile").read_text()
+
+
 async def test_alerts_use_metrics_states_and_events_that_exist() -> None:
     known = await code_facts.daemon_metrics() | code_facts.gateway_metrics()
     jobs = {job["job_name"] for job in yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())["scrape_configs"]}
     for rule in RULES:
         used = set(re.findall(r"\b(?:cursorkeeper|process)_\w+", rule["expr"]))
         assert used <= known, f"{rule['alert']}: {used - known}"
+        brokers = set(re.findall(r"\bpulsar_\w+", rule["expr"]))
+        assert brokers <= code_facts.plugin_metrics(), f"{rule['alert']}: {brokers - code_facts.plugin_metrics()}"
+        assert used or brokers or "up{" in rule["expr"], rule["alert"]
         for states in re.findall(r'state=~?"([A-Z_|]+)"', rule["expr"]):
             assert set(states.split("|")) <= {str(state) for state in State}
         assert set(re.findall(r'job="([^"]+)"', rule["expr"])) <= jobs

@@ -28,6 +28,7 @@ JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
 KILLED, TERMINATED, JVM_OUT_OF_MEMORY = 128 + 9, 128 + 15, 3
 SHOUTED = {"SIGKILL", "SIGTERM", "NOT_SERVING", "SERVING", "BASE_IMAGE"}
 BOOKKEEPERS_OWN = {"forceReadOnlyBookie", "openLedgerRereplicationGracePeriod", "lostBookieRecoveryDelay", "decommissionbookie"}
+PULSARS_OWN = {"dispatcherPauseOnAckStatePersistentEnabled"}
 BETWEEN = " .,:;()"
 """Stands between two templates, or between a template and a value."""
 TEMPLATE_MIN = 20
@@ -40,7 +41,7 @@ each_with_names = pytest.mark.parametrize("page", WITH_NAMES.values(), ids=list(
 def program_words() -> str:
     """All source, with strings that are cut over lines put together, and escapes as people read them."""
     python = re.sub(r'"\s*\n\s*f?"', "", code_facts.python_source())
-    java = re.sub(r'"\s*\+\s*"', "", code_facts.java_source())
+    java = re.sub(r'"\s*\+\s*"', "", code_facts.java_source() + code_facts.broker_source())
     return f"{python}\n{java}".replace('\\"', '"')
 
 
@@ -80,7 +81,7 @@ def test_what_the_daemon_logs_is_what_it_logs(page: Page) -> None:
 
 @each_page
 def test_what_others_say_is_what_they_say(page: Page) -> None:
-    for line in (*page.lines("source"), *page.lines("gateway")):
+    for line in (*page.lines("source"), *page.lines("gateway"), *page.lines("broker")):
         assert all(is_said(piece) for piece in pieces(line)), f"{page.path.name}: nobody says {line!r}"
 
 
@@ -106,6 +107,10 @@ async def test_names_in_backticks_exist(page: Page) -> None:
             assert bare in metrics, f"{page.path.name}: no metric {bare}"
             for label, value in re.findall(r'(\w+)="(\w+)"', name):
                 assert value in {str(s) for s in State} or f'"{value}' in program_words(), f"{page.path.name}: {label}={value}"
+        elif re.fullmatch(r"pulsar_cursorkeeper_\w+", bare):
+            assert bare in code_facts.plugin_metrics(), f"{page.path.name}: no metric {bare}"
+        elif name.startswith("cursorKeeper"):
+            assert name.partition("=")[0] in code_facts.plugin_settings(), f"{page.path.name}: the plugin has no setting {name}"
         elif re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", name):
             assert name in code_facts.settings(), f"{page.path.name}: no setting {name}"
         elif re.fullmatch(r"CursorKeeper[A-Z]\w+", name):
@@ -121,7 +126,7 @@ async def test_names_in_backticks_exist(page: Page) -> None:
         elif re.fullmatch(r"[\w./]+\.py|[\w./]+/", name):
             assert (ROOT / name).exists(), f"{page.path.name}: no {name}"
         elif re.fullmatch(r"[a-z]+[A-Z]\w*", name):
-            assert name in BOOKKEEPERS_OWN
+            assert name in BOOKKEEPERS_OWN | PULSARS_OWN
 
 
 @each_page
