@@ -8,6 +8,7 @@ import io.cursorkeeper.acks.v1.DeleteCursor;
 import io.cursorkeeper.acks.v1.Deleted;
 import io.cursorkeeper.acks.v1.Deposed;
 import io.cursorkeeper.acks.v1.Durable;
+import io.cursorkeeper.acks.v1.ExportRequest;
 import io.cursorkeeper.acks.v1.Hello;
 import io.cursorkeeper.acks.v1.KeeperGroup;
 import io.cursorkeeper.acks.v1.KeeperMessage;
@@ -111,6 +112,10 @@ public final class FakeKeeper implements AutoCloseable {
         ServerServiceDefinition definition = ServerServiceDefinition.builder(service)
                 .addMethod(Wire.PUBLISH, (call, headers) -> new Stream(call))
                 .build();
+        ServerServiceDefinition store = ServerServiceDefinition
+                .builder(ServiceDescriptor.newBuilder("cursorkeeper.acks.v1.CursorStore").addMethod(Wire.EXPORT).build())
+                .addMethod(Wire.EXPORT, (call, headers) -> new Question(call, headers))
+                .build();
         incarnation++;
         InetSocketAddress at = new InetSocketAddress(InetAddress.getLoopbackAddress(), port);
         try {
@@ -119,6 +124,7 @@ public final class FakeKeeper implements AutoCloseable {
                     .permitKeepAliveTime(1, TimeUnit.MILLISECONDS)
                     .permitKeepAliveWithoutCalls(true)
                     .addService(definition)
+                    .addService(store)
                     .build()
                     .start();
         } catch (IOException e) {
@@ -287,6 +293,41 @@ public final class FakeKeeper implements AutoCloseable {
                 throw new FakeCursor.Refusal(Code.SEQ_NOT_GROWING, "seq " + seq + " after " + lastSeq);
             }
             lastSeq = seq;
+        }
+    }
+
+    /** For the state of a cursor that somebody has open; everything accepted is durable before it is told. */
+    private final class Question extends ServerCall.Listener<ExportRequest> {
+        private final ServerCall<ExportRequest, KeeperMessage> call;
+        private final String authorization;
+        private ExportRequest request;
+
+        Question(ServerCall<ExportRequest, KeeperMessage> call, Metadata headers) {
+            this.call = call;
+            authorization = headers.get(Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER));
+            call.request(2);
+        }
+
+        @Override
+        public void onMessage(ExportRequest message) {
+            request = message;
+        }
+
+        @Override
+        public void onHalfClose() {
+            synchronized (FakeKeeper.this) {
+                Handle holder = holders.get(request.getCursor().getTopic() + "|" + request.getCursor().getSubscription());
+                if (!faults.credentials.isEmpty() && !("Bearer " + faults.credentials).equals(authorization)) {
+                    call.close(Status.UNAUTHENTICATED.withDescription("the token is missing or wrong"), new Metadata());
+                } else if (holder == null) {
+                    call.close(Status.NOT_FOUND.withDescription("not held by this daemon"), new Metadata());
+                } else {
+                    holder.confirm();
+                    call.sendHeaders(new Metadata());
+                    holder.cursor.recovered(0, false).forEach(call::sendMessage);
+                    call.close(Status.OK, new Metadata());
+                }
+            }
         }
     }
 

@@ -28,6 +28,12 @@ public interface KeeperLink extends AutoCloseable {
      */
     CompletableFuture<Void> delete(String topic, String subscription, long fencingToken);
 
+    /**
+     * What the keeper has of a cursor that somebody has open there, without opening it; acks that are accepted and not durable yet are in
+     * it. NOT_FOUND: nobody has it open. Is asked once: AWAY if there is no stream, UNAVAILABLE and TIMED_OUT may be asked again.
+     */
+    CompletableFuture<CursorState> read(String topic, String subscription);
+
     LinkStatus status();
 
     /**

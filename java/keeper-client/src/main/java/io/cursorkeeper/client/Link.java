@@ -1,6 +1,8 @@
 package io.cursorkeeper.client;
 
 import com.google.protobuf.ByteString;
+import io.cursorkeeper.acks.v1.CursorRef;
+import io.cursorkeeper.acks.v1.ExportRequest;
 import io.cursorkeeper.acks.v1.Hello;
 import io.cursorkeeper.acks.v1.KeeperMessage;
 import io.cursorkeeper.acks.v1.SourceGroup;
@@ -15,6 +17,7 @@ import io.grpc.Status;
 import io.grpc.okhttp.OkHttpChannelBuilder;
 import java.lang.System.Logger;
 import java.lang.System.Logger.Level;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -44,6 +47,7 @@ final class Link implements KeeperLink {
 
     private static final Logger LOG = System.getLogger("io.cursorkeeper.client");
     private static final long GAP_NS = TimeUnit.MILLISECONDS.toNanos(2);
+    private static final Metadata.Key<String> AUTHORIZATION = Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
     private static final Duration HELLO_TIMEOUT = Duration.ofSeconds(10);
     /** A stream that ends with one of these would end so again. Every other status is a broken connection. */
     private static final Set<Status.Code> REFUSING = Set.of(
@@ -101,6 +105,45 @@ final class Link implements KeeperLink {
         Answer<Void> answer = cursor.asDeletion();
         begin(cursor);
         return answer;
+    }
+
+    @Override
+    public CompletableFuture<CursorState> read(String topic, String subscription) {
+        Answer<CursorState> answer = new Answer<>();
+        synchronized (thread) {
+            if (!isClosed) {
+                run(() -> read(topic, subscription, answer));
+                return answer;
+            }
+        }
+        answer.fail(closedHere());
+        return answer;
+    }
+
+    private void read(String topic, String subscription, Answer<CursorState> answer) {
+        String display = topic + "|" + subscription;
+        Metadata headers = new Metadata();
+        try {
+            if (!isUp()) {
+                throw new KeeperException(Code.AWAY, display, problem(), "start the daemon, or correct the address");
+            }
+            byte[] token = settings.credentials().get();
+            if (token.length > 0) {
+                headers.put(AUTHORIZATION, "Bearer " + new String(token, StandardCharsets.UTF_8));
+            }
+        } catch (RuntimeException failed) {
+            KeeperException why = failed instanceof KeeperException said
+                    ? said
+                    : new KeeperException(Code.LINK_REFUSED, display, "the credentials cannot be had: " + failed, "correct them");
+            settings.executor().execute(() -> answer.fail(why));
+            return;
+        }
+        CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(settings.answerTimeout().toNanos(), TimeUnit.NANOSECONDS);
+        new StateCall(channel.newCall(Wire.EXPORT, options), display, settings.executor(), answer).ask(
+                ExportRequest.newBuilder()
+                        .setCursor(CursorRef.newBuilder().setTopic(topic).setSubscription(subscription))
+                        .build(),
+                headers);
     }
 
     private void begin(Cursor cursor) {

@@ -8,6 +8,7 @@ import com.google.protobuf.Parser;
 import com.google.protobuf.UnsafeByteOperations;
 import io.cursorkeeper.acks.v1.AckBatch;
 import io.cursorkeeper.acks.v1.CursorProperties;
+import io.cursorkeeper.acks.v1.ExportRequest;
 import io.cursorkeeper.acks.v1.KeeperMessage;
 import io.cursorkeeper.acks.v1.LayoutRun;
 import io.cursorkeeper.acks.v1.LedgerAcks;
@@ -57,6 +58,15 @@ final class Wire {
                     .setType(MethodDescriptor.MethodType.BIDI_STREAMING)
                     .setFullMethodName("cursorkeeper.acks.v1.AckSink/Publish")
                     .setRequestMarshaller(new Marshaller<>(SourceMessage.parser()))
+                    .setResponseMarshaller(new Marshaller<>(KeeperMessage.parser()))
+                    .build();
+
+    /** A question for the state of a cursor. */
+    static final MethodDescriptor<ExportRequest, KeeperMessage> EXPORT =
+            MethodDescriptor.<ExportRequest, KeeperMessage>newBuilder()
+                    .setType(MethodDescriptor.MethodType.SERVER_STREAMING)
+                    .setFullMethodName("cursorkeeper.acks.v1.CursorStore/Export")
+                    .setRequestMarshaller(new Marshaller<>(ExportRequest.parser()))
                     .setResponseMarshaller(new Marshaller<>(KeeperMessage.parser()))
                     .build();
 

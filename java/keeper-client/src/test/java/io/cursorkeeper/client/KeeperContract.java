@@ -99,6 +99,32 @@ abstract class KeeperContract {
     }
 
     @Test
+    void anOpenCursorIsReadByAnybodyAndStaysOpen() {
+        KeptCursor cursor = open(request().withStart(new Position(10, 4))).cursor();
+        get(cursor.ack(new Acks(cursor.generation()).range(10, 20, 29).batch(10, 50, 10, missing(3)).properties(Map.of("p", 1L))));
+        try (KeeperLink other = KeeperLink.connect(settings(keeper.address()))) {
+            until(() -> other.status().up());
+            CursorState state = get(other.read(topic, "s"));
+            assertEquals(new Position(10, 4), state.markDelete());
+            assertEquals(10, state.acked().get(10L).count());
+            assertEquals(List.of(new PartialBatch(10, 50, 10, missing(3))), state.partials());
+            assertEquals(Map.of("p", 1L), state.markDeleteProperties());
+            assertEquals(Code.NOT_FOUND, failure(other.read(topic, "nobody")).code());
+        }
+        get(cursor.ack(entries(cursor.generation(), 10, 40)));
+        assertTrue(get(link.read(topic, "s")).isAcked(10, 40));
+    }
+
+    @Test
+    void nothingIsReadWithoutAKeeper() {
+        try (KeeperLink lonely = KeeperLink.connect(settings("127.0.0.1:1"))) {
+            assertEquals(Code.AWAY, failure(lonely.read(topic, "s")).code());
+        }
+        link.close();
+        assertEquals(Code.LINK_CLOSED, failure(link.read(topic, "s")).code());
+    }
+
+    @Test
     void ackedWinsOverPartlyAcked() {
         KeptCursor cursor = open(request()).cursor();
         int generation = cursor.generation();

@@ -317,6 +317,9 @@ class LinkTest {
         mine[0] = "secret".getBytes(StandardCharsets.UTF_8);
         until(() -> link.status().up());
         open();
+        assertEquals(1, get(link.read(REQUEST.topic(), REQUEST.subscription())).generation());
+        mine[0] = "wrong".getBytes(StandardCharsets.UTF_8);
+        assertEquals(Code.LINK_REFUSED, failure(link.read(REQUEST.topic(), REQUEST.subscription())).code());
     }
 
     @Test
