@@ -11,7 +11,7 @@ from daemon.tests.pulsar_plugin.jar import JAR
 
 pytestmark = pytest.mark.jvm
 OWN = ("io/cursorkeeper/", "org/apache/bookkeeper/mledger/impl/")
-IN_PULSARS_PACKAGE = ("Kept", "Keeping", "Line", "Members", "Topics")
+IN_PULSARS_PACKAGE = ("Kept", "Keeping", "Line", "Members", "Shadowed", "Topics")
 """How the names of our classes in Pulsar's package begin; none of Pulsar's does."""
 
 

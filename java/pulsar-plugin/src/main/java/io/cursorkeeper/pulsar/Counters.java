@@ -19,6 +19,9 @@ public final class Counters {
     /** Copies that were given up because too much waited for the keeper. */
     public final LongAdder shadowsGivenUp = new LongAdder();
 
+    /** Loads of cursors of which the keeper has more than Pulsar: they are left as they are, and not copied. */
+    public final LongAdder shadowsRefused = new LongAdder();
+
     /** Acked entries that Pulsar alone would deliver again after a crash, as of every cursor's newest comparison. */
     public final LongAdder shadowEntriesAtRisk = new LongAdder();
 

@@ -83,8 +83,13 @@ public class CursorKeeperStorage extends ManagedLedgerClientFactory {
                 return null;
             }
             Keeping.check();
-            LOG.info("Cursors of namespaces {} are kept by the CursorKeeper daemon at {}, receipts={}", read.namespaces(), read.address(),
-                    read.receipts());
+            if (read.mode() == Settings.Mode.SHADOW) {
+                LOG.info("Pulsar keeps its cursors itself; those of namespaces {} are copied to the CursorKeeper daemon at {}, and compared",
+                        read.namespaces(), read.address());
+            } else {
+                LOG.info("Cursors of namespaces {} are kept by the CursorKeeper daemon at {}, receipts={}", read.namespaces(), read.address(),
+                        read.receipts());
+            }
             return read;
         } catch (SettingsException | UnsupportedPulsarException e) {
             if (Settings.onUnsupported(properties) == Settings.OnUnsupported.REFUSE) {

@@ -11,7 +11,7 @@ import java.util.TreeMap;
  * version, or the one before it if the write did not come; any other was written while the keeper did not hold the cursor.
  *
  * @param created the nonce of the opening that made the cursor
- * @param importing whether Pulsar's state may be here in part only
+ * @param importing whether Pulsar's state is the truth: it may be here in part only, or as a copy
  * @param znode that the state belongs to; null: not known
  */
 public record Imprint(String created, boolean importing, Znode znode) {
@@ -41,11 +41,17 @@ public record Imprint(String created, boolean importing, Znode znode) {
 
     static final String CREATED = "pulsar.created";
     static final String IMPORTING = "pulsar.importing";
+    static final String COPY = "shadow";
     static final String ZNODE = "pulsar.znode";
 
     public static Imprint of(Map<String, String> properties) {
         String znode = properties.get(ZNODE);
         return new Imprint(properties.getOrDefault(CREATED, ""), properties.containsKey(IMPORTING), znode == null ? null : Znode.parse(znode));
+    }
+
+    /** Of a copy that follows Pulsar's cursor: Pulsar's state is the truth, and is taken over whenever the keeper shall hold the cursor. */
+    public static Map<String, String> ofCopy(String created) {
+        return Map.of(CREATED, created, IMPORTING, COPY);
     }
 
     public Map<String, String> properties() {

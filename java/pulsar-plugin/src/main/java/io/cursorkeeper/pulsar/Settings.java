@@ -13,7 +13,7 @@ import java.util.TreeSet;
 /**
  * The plugin's lines of broker.conf. Made by {@link #read}, which refuses what it does not know.
  *
- * @param mode KEEP: the keeper holds the cursors. OFF: the plugin does nothing
+ * @param mode KEEP: the keeper holds the cursors. SHADOW: Pulsar does, and the keeper has copies, which are compared. OFF: the plugin does nothing
  * @param address {@code host:port} of the daemon's ack stream; empty when OFF
  * @param tokenFile what the daemon wants of its sources; empty: nothing
  * @param namespaces whose topics are kept
@@ -26,6 +26,7 @@ import java.util.TreeSet;
  *     answered by a failure
  * @param waitingAcksBrokerMax the same, of all cursors of the broker
  * @param cursorMetricsMax cursors with figures of their own on the metrics pages: those with the most waiting acks
+ * @param shadowCompare how often each copy is compared, about
  * @param onUnsupported whether a broker starts with Pulsar's own behaviour when the plugin cannot serve it
  */
 public record Settings(
@@ -41,9 +42,10 @@ public record Settings(
         int waitingAcksMax,
         int waitingAcksBrokerMax,
         int cursorMetricsMax,
+        Duration shadowCompare,
         OnUnsupported onUnsupported) {
 
-    public enum Mode { KEEP, OFF }
+    public enum Mode { KEEP, SHADOW, OFF }
 
     public enum Receipts { DURABLE, MEMORY }
 
@@ -69,16 +71,19 @@ public record Settings(
     public static final String WAITING_ACKS_MAX = PREFIX + "WaitingAcksMax";
     public static final String WAITING_ACKS_BROKER_MAX = PREFIX + "WaitingAcksBrokerMax";
     public static final String CURSOR_METRICS_MAX = PREFIX + "CursorMetricsMax";
+    public static final String SHADOW_COMPARE_MS = PREFIX + "ShadowCompareMs";
     public static final String ON_UNSUPPORTED = PREFIX + "OnUnsupported";
 
     private static final Set<String> NAMES = new TreeSet<>(
             Set.of(MODE, ADDRESS, TOKEN_FILE, NAMESPACES, RECEIPTS, OPEN_TIMEOUT_MS, CLOSE_TIMEOUT_MS, ON_STALE, ON_FAILED_LOAD,
-                    WAITING_ACKS_MAX, WAITING_ACKS_BROKER_MAX, CURSOR_METRICS_MAX, ON_UNSUPPORTED));
+                    WAITING_ACKS_MAX, WAITING_ACKS_BROKER_MAX, CURSOR_METRICS_MAX, SHADOW_COMPARE_MS, ON_UNSUPPORTED));
 
     /** Pulsar gives up the load of a topic after 60 s, and says less about why. */
     private static final int OPEN_TIMEOUT_MS_MAX = 55_000;
 
     private static final int CLOSE_TIMEOUT_MS_MAX = 55_000;
+
+    private static final int SHADOW_COMPARE_MS_MAX = 86_400_000;
 
     /** Of all properties of broker.conf. Raises SettingsException. */
     public static Settings read(Properties all) {
@@ -105,6 +110,7 @@ public record Settings(
                 number(all, WAITING_ACKS_MAX, 50_000, 1, 10_000_000),
                 number(all, WAITING_ACKS_BROKER_MAX, 200_000, 1, 10_000_000),
                 number(all, CURSOR_METRICS_MAX, 0, 0, 1_000),
+                milliseconds(all, SHADOW_COMPARE_MS, 60_000, SHADOW_COMPARE_MS_MAX),
                 onUnsupported(all));
     }
 

@@ -39,6 +39,7 @@ class SettingsTest {
         assertEquals(50_000, settings.waitingAcksMax());
         assertEquals(200_000, settings.waitingAcksBrokerMax());
         assertEquals(0, settings.cursorMetricsMax());
+        assertEquals(Duration.ofMinutes(1), settings.shadowCompare());
         assertEquals(Settings.OnUnsupported.REFUSE, settings.onUnsupported());
         assertTrue(settings.namespaces().contains("public/default/persistent/topic"));
     }
@@ -49,13 +50,22 @@ class SettingsTest {
     }
 
     @Test
+    void aShadowNeedsADaemon() {
+        assertEquals(Settings.Mode.SHADOW, Settings.read(of("cursorKeeperMode", "shadow", "cursorKeeperAddress", "a:1")).mode());
+        String said = assertThrows(SettingsException.class, () -> Settings.read(of("cursorKeeperMode", "shadow"))).getMessage();
+        assertTrue(said.contains("cursorKeeperAddress"), said);
+    }
+
+    @Test
     void whatIsWrongIsNamedWithItsRemedy() {
         refused("cursorKeeperAddress", "localhost");
         refused("cursorKeeperAddress", "localhost:0");
         refused("cursorKeeperAddress", "");
         refused("cursorKeeperTokenFile", "/nowhere/token");
         refused("cursorKeeperMode", "maybe");
-        refused("cursorKeeperMode", "shadow");
+        refused("cursorKeeperShadowCompareMs", "0");
+        refused("cursorKeeperShadowCompareMs", "86400001");
+        refused("cursorKeeperShadowCompareMs", "1m");
         refused("cursorKeeperReceipts", "fast");
         refused("cursorKeeperOpenTimeoutMs", "60000");
         refused("cursorKeeperOpenTimeoutMs", "-1");

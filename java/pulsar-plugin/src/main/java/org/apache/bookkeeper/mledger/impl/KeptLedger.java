@@ -127,11 +127,16 @@ final class KeptLedger extends ManagedLedgerImpl {
         return token;
     }
 
+    /** Of a load whose data ledger is made. */
+    static long token(ManagedLedgerImpl load) {
+        LedgerHandle made = load.currentLedger;
+        return made != null ? made.getId() : Math.max(0, load.lastConfirmedEntry.getLedgerId());
+    }
+
     /** The data ledger of this load is made, and in the topic's znode; the cursors come next. */
     @Override
     protected void initializeCursors(ManagedLedgerInitializeLedgerCallback callback) {
-        LedgerHandle made = currentLedger;
-        token = made != null ? made.getId() : Math.max(0, lastConfirmedEntry.getLedgerId());
+        token = token(this);
         super.initializeCursors(new KeptLoad(this, callback));
     }
 

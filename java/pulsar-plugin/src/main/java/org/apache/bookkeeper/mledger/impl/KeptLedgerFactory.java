@@ -20,7 +20,7 @@ import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
 import org.apache.bookkeeper.stats.StatsLogger;
 import org.apache.pulsar.metadata.api.extended.MetadataStoreExtended;
 
-/** Serves the broker: makes managed ledgers whose cursors the keeper holds, for the topics that the settings name. Ends the link. */
+/** Serves the broker: makes the ledgers of the topics that the settings name; the keeper holds their cursors, or copies. Ends the link. */
 public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
 
     private final Settings settings;
@@ -31,6 +31,8 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
     private final Meters meters;
     private volatile AutoCloseable page = () -> {};
     private volatile Object broker;
+    /** Null: the cursors are kept. */
+    private final ShadowedRounds rounds;
 
     KeptLedgerFactory(
             MetadataStoreExtended metadataStore,
@@ -48,6 +50,16 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
         this.answers = answers;
         waitingAcks = new WaitingAcks(settings.waitingAcksMax(), settings.waitingAcksBrokerMax(), this::lookAgain);
         meters = new Meters(openTelemetry, this::figures);
+        rounds = settings.mode() == Settings.Mode.SHADOW ? new ShadowedRounds(settings, link, counters) : null;
+    }
+
+    /** Null: the cursors are kept. */
+    ShadowedRounds rounds() {
+        return rounds;
+    }
+
+    KeeperLink link() {
+        return link;
     }
 
     Counters counters() {
@@ -110,6 +122,9 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
         if (config.getShadowSource() != null || !settings.namespaces().contains(name)) {
             return super.createManagedLedger(bookKeeper, store, name, config, ownership);
         }
+        if (rounds != null) {
+            return new ShadowedLedger(this, bookKeeper, store, config, name, ownership, rounds);
+        }
         return new KeptLedger(this, bookKeeper, store, config, name, ownership, settings, link);
     }
 
@@ -121,6 +136,9 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
                 page.close();
             } catch (Exception e) {
                 throw new IllegalStateException(e);
+            }
+            if (rounds != null) {
+                rounds.close();
             }
             link.close();
             answers.shutdown();

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.conf.ClientConfiguration;
 import org.apache.bookkeeper.mledger.AsyncCallbacks;
@@ -37,6 +38,11 @@ final class LiveTopic {
 
     /** Loads the topic. {@code keeper} empty: Pulsar's own cursors. */
     LiveTopic(String zooKeeper, String keeper, String name, Map<String, String> settings) throws Exception {
+        this(zooKeeper, keeper, name, settings, config -> {});
+    }
+
+    LiveTopic(String zooKeeper, String keeper, String name, Map<String, String> settings, Consumer<ManagedLedgerConfig> with)
+            throws Exception {
         this.name = name;
         store = MetadataStoreExtended.create("zk:" + zooKeeper, MetadataStoreConfig.builder().fsyncEnable(false).build());
         ClientConfiguration client = new ClientConfiguration();
@@ -62,6 +68,7 @@ final class LiveTopic {
         config.setRetentionTime(-1, TimeUnit.SECONDS);
         config.setRetentionSizeInMB(-1);
         config.setDeletionAtBatchIndexLevelEnabled(true);
+        with.accept(config);
         load();
     }
 
@@ -76,8 +83,8 @@ final class LiveTopic {
 
     /** The process is gone: nothing more is sent, nothing is answered. */
     void crash() throws Exception {
-        if (ledger instanceof KeptLedger kept) {
-            kept.link().close();
+        if (factory instanceof KeptLedgerFactory ours) {
+            ours.link().close();
         }
         bookKeeper.close();
         store.close();
@@ -88,6 +95,11 @@ final class LiveTopic {
         factory.shutdown();
         bookKeeper.close();
         store.close();
+    }
+
+    /** Of a topic that the plugin loaded. */
+    KeptLedgerFactory ours() {
+        return (KeptLedgerFactory) factory;
     }
 
     ManagedCursorImpl cursor(String subscription) throws Exception {
