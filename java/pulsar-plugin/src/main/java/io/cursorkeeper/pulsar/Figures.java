@@ -88,7 +88,10 @@ public record Figures(
             counter("shadow_unanswered", "shadow.unanswered.count", "{comparison}", "Comparisons that could not be made.",
                     of -> of.counters.shadowsUnanswered.sum()),
             counter("shadow_given_up", "shadow.given_up.count", "{cursor}", "Copies given up because too much waited for the keeper.",
-                    of -> of.counters.shadowsGivenUp.sum()));
+                    of -> of.counters.shadowsGivenUp.sum()),
+            counter("shadow_refused", "shadow.refused.count", "{cursor}",
+                    "Loads of cursors without a copy, because the keeper has more of its own than Pulsar.",
+                    of -> of.counters.shadowsRefused.sum()));
 
     /** One figure of a cursor. */
     record OfOne(String name, String meter, String unit, String help, ToDoubleFunction<OfCursor> value) {}

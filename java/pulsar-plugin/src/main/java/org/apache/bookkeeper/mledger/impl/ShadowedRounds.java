@@ -27,7 +27,7 @@ final class ShadowedRounds {
     private static final int BEGINNING_MAX = 16;
     private static final int COMPARING_MAX = 4;
     private static final long STEP_MS = 1_000;
-    /** Of all cursors, what waits for the keeper; from there on until half of it copies are given up. The link's own bound is twice that. */
+    /** Of all cursors, what waits for the keeper; from there on until half of it copies are given up. */
     private static final long PENDING_BYTES_MAX = 32L << 20;
 
     private final Settings settings;
