@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic
+from cursorkeeper.demo.pulsar.play import plugin_conf
+from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
 from cursorkeeper_clients.stack import PulsarCluster, Standalone
 
 from daemon.tests.pulsar_plugin.jar import JAR
@@ -20,7 +21,8 @@ from daemon.tests.pulsar_plugin.test_broker import traffic
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"
 """Its receipts mean durable by themselves."""
-MESSAGES, ENTRIES_PER_LEDGER = 10_000, 2_000
+MESSAGES = 10_000
+LEDGERS = {"managedLedgerMaxEntriesPerLedger": "2000", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
 EXPORT_MAX_S = 120
 
 
@@ -41,18 +43,18 @@ async def test_after_a_crash_pulsar_goes_on_with_what_the_daemon_had(tmp_path: P
         daemon = DaemonProcess(tmp_path / "daemon", stack.gateway, stack.zookeeper)
         cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=VERSION, name="leaving")
         await asyncio.gather(daemon.start(), asyncio.to_thread(cluster.set_up))
-        conf = {
-            "managedLedgerStorageClassName": "io.cursorkeeper.pulsar.CursorKeeperStorage",
-            "cursorKeeperAddress": daemon.address,
-            "managedLedgerMaxEntriesPerLedger": str(ENTRIES_PER_LEDGER),
-            "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-        }
-        broker = cluster.broker(conf=conf, extra_class_path=[JAR])
+        broker = cluster.broker(conf=LEDGERS | plugin_conf(VERSION, daemon.address), extra_class_path=[JAR])
         try:
             await asyncio.to_thread(broker.start)
             topic = Topic(VERSION, broker.service_url, name, MESSAGES, tmp_path / "traffic.log")
             await traffic(topic, "produce", Produced)
-            consumed = await traffic(topic, "consume", Consumed, broker.kill)
+            consumer = topic.process("consume")
+            try:
+                await consumer.start()
+                consumed = await last_line(consumer, Consumed, lambda count: None)
+                await asyncio.to_thread(broker.kill)  # its client is still connected
+            finally:
+                await consumer.kill()
             await daemon.stop()
             *cursors, _ = await asyncio.to_thread(exported, stack, broker.folder / f"{broker.name}.conf")
             broker.conf["cursorKeeperMode"] = "off"
