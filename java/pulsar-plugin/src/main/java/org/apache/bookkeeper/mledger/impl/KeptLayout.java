@@ -20,6 +20,13 @@ final class KeptLayout {
         this.topic = topic;
     }
 
+    /** Entries of a topic's data ledgers by id; 0: it is written now. */
+    static NavigableMap<Long, Long> entries(ManagedLedgerImpl topic) {
+        NavigableMap<Long, Long> entries = new TreeMap<>();
+        topic.ledgers.forEach((id, info) -> entries.put(id, info.hasEntries() ? info.getEntries() : 0L));
+        return entries;
+    }
+
     /** The keeper knows these. */
     void begin(List<DataLedger> known) {
         told.clear();
@@ -41,7 +48,7 @@ final class KeptLayout {
     }
 
     private void tell(KeptCursor keeper, List<DataLedger> known, long from) {
-        NavigableMap<Long, Long> entries = Line.entries(topic);
+        NavigableMap<Long, Long> entries = entries(topic);
         long open = entries.isEmpty() || entries.lastEntry().getValue() > 0 ? -1 : entries.lastKey();
         List<DataLedger> run = Layouts.run(known, entries, open, from);
         if (!run.isEmpty() && !run.equals(known)) {

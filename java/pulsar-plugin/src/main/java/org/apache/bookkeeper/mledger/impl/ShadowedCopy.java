@@ -420,7 +420,7 @@ final class ShadowedCopy {
             return CompletableFuture.completedFuture(null);
         }
         return look(cursor.picture(), told, since, 1)
-                .thenCompose(nothing -> LinePersisted.of(cursor, topic))
+                .thenCompose(nothing -> LineShadow.persisted(cursor, topic))
                 .thenAcceptAsync(this::risk, rounds.executor())
                 .exceptionally(failed -> {
                     counters().shadowsUnanswered.increment();

@@ -50,7 +50,7 @@ final class ShadowedLedger extends ManagedLedgerImpl {
 
     /** Entries of the topic's data ledgers, that of now included. */
     NavigableMap<Long, Long> written() {
-        NavigableMap<Long, Long> entries = Line.entries(this);
+        NavigableMap<Long, Long> entries = KeptLayout.entries(this);
         Position last = lastConfirmedEntry;
         entries.computeIfPresent(last.getLedgerId(), (ledger, count) -> count > 0 ? count : Math.max(0, last.getEntryId() + 1));
         return entries;

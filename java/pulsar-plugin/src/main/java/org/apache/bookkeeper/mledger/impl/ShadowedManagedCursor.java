@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.NavigableMap;
 import java.util.TreeMap;
+import java.util.concurrent.locks.Lock;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.CloseCallback;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.DeleteCallback;
@@ -26,12 +27,15 @@ final class ShadowedManagedCursor extends ManagedCursorImpl {
 
     private final ShadowedLedger topic;
     private final ShadowedCopy copy;
+    /** Shared with whoever else only reads. */
+    private final Lock memory;
     /** Whether Pulsar's own recovery is running: it may call `initialize`. */
     private volatile boolean recovering;
 
     ShadowedManagedCursor(BookKeeper bookKeeper, ShadowedLedger ledger, String name) {
         super(bookKeeper, ledger, name);
         topic = ledger;
+        memory = LineShadow.lock(this).readLock();
         copy = new ShadowedCopy(this, ledger);
     }
 
@@ -51,11 +55,11 @@ final class ShadowedManagedCursor extends ManagedCursorImpl {
 
     /** Runs it while no ack changes the memory. */
     void reading(Runnable work) {
-        lock.readLock().lock();
+        memory.lock();
         try {
             work.run();
         } finally {
-            lock.readLock().unlock();
+            memory.unlock();
         }
     }
 

@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.NavigableMap;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.locks.ReadWriteLock;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.LedgerEntry;
 import org.apache.bookkeeper.client.LedgerHandle;
@@ -19,13 +20,21 @@ import org.apache.bookkeeper.mledger.proto.MessageRange;
 import org.apache.bookkeeper.mledger.proto.PositionInfo;
 import org.apache.pulsar.metadata.api.Stat;
 
-/** What Pulsar's own recovery would find of a cursor's acked entries, if the broker died now. Here for 4.2 and later. */
-final class LinePersisted {
+/** Serves the shadowed cursor: what differs between lines of Pulsar, here for 4.2 and later. */
+final class LineShadow {
 
-    private LinePersisted() {}
+    private LineShadow() {}
 
-    /** Completes with null where that cannot be said now: the cursor ledger is being changed. */
-    static CompletableFuture<Picture> of(ManagedCursorImpl cursor, ManagedLedgerImpl topic) {
+    /** What guards a cursor's memory of acks. */
+    static ReadWriteLock lock(ManagedCursorImpl cursor) {
+        return cursor.lock;
+    }
+
+    /**
+     * The acked entries that Pulsar's own recovery would find, if the broker died now. Completes with null where that cannot be said now: the
+     * cursor ledger is being changed.
+     */
+    static CompletableFuture<Picture> persisted(ManagedCursorImpl cursor, ManagedLedgerImpl topic) {
         CompletableFuture<Picture> found = new CompletableFuture<>();
         topic.getStore().asyncGetCursorInfo(topic.getName(), cursor.getName(), new MetaStoreCallback<ManagedCursorInfo>() {
             @Override
