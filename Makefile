@@ -39,6 +39,13 @@ $(VENV)/.spark: requirements-spark.lock $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	@touch $@
 
+# For the pipeline's suite, whose JVMs load the same classes again and again.
+SPARK_CLASSES := .build/spark-classes.jsa
+$(SPARK_CLASSES): $(VENV)/.spark pipeline/tests/spark_jvm.py
+	@mkdir -p .build
+	$(BIN)/python pipeline/tests/spark_jvm.py $@.new
+	@mv $@.new $@
+
 .build/protos: proto/acks.proto proto/ledgers.proto tools/build_protos.py | $(VENV)/.installed
 	@mkdir -p .build
 	$(BIN)/python tools/build_protos.py
@@ -103,7 +110,7 @@ test-fast: setup
 test-java:
 	mvn -q -B -f java/pom.xml verify
 
-test: setup check test-java interop-classes broker-classes test-plugin
+test: setup check test-java interop-classes broker-classes test-plugin $(SPARK_CLASSES)
 	@touch $(JAR) $(PLUGIN)
 	$(SIDE_BY_SIDE)
 	$(ONE_WITH_SPARK)
@@ -113,7 +120,7 @@ test: setup check test-java interop-classes broker-classes test-plugin
 SIDE_BY_SIDE = $(PYTEST) -n $(WORKERS) --dist loadfile --max-worker-restart 1
 # Of the pipeline's, one worker has all that needs Spark: one session for all of them.
 ONE_WITH_SPARK = $(PYTEST) -n $(WORKERS) --dist loadgroup --max-worker-restart 1 pipeline/tests
-test-pipeline: setup $(VENV)/.spark $(JAR)
+test-pipeline: setup $(VENV)/.spark $(JAR) $(SPARK_CLASSES)
 	$(ONE_WITH_SPARK)
 
 # A Docker that answers, and nothing else; the suite says what to do if there is none. Stories wait more than they work (for sessions

@@ -28,11 +28,12 @@ from typing import Any, Self
 import pyspark
 from cursorkeeper_clients.stack.ports import free_port
 
-HOME = Path(pyspark.__file__).parent
+from pipeline.tests.spark_jvm import QUICK_JVM
+
+HOME, REPOSITORY = Path(pyspark.__file__).parent, Path(__file__).parents[2]
 MASTER_HOST, WORKER_HOSTS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
 DAEMON_MEMORY, EXECUTOR_MEMORY, DRIVER_MEMORY = "160m", "512m", "640m"
 START_MAX_S, STOP_MAX_S, POLL_S = 120.0, 10.0, 0.05
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TAIL_BYTES = 4096
 SPECULATING: Mapping[str, str] = {
     "spark.speculation": "true",
@@ -106,17 +107,18 @@ class SparkCluster:
         self.folder = folder
         port, self._ui = free_port(), free_port()
         self.master = f"spark://{MASTER_HOST}:{port}"
-        conf = folder / "conf"
-        conf.mkdir(parents=True)
-        (conf / "log4j2.properties").write_text(
+        folder.mkdir(parents=True)
+        log = folder / "log4j2.properties"  # not in a folder of settings: that would be on the class path
+        log.write_text(
             "rootLogger.level = info\nrootLogger.appenderRef.stderr.ref = stderr\nappender.stderr.type = Console\n"
             "appender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\nappender.stderr.layout.type = PatternLayout\n"
             "appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex\n"
         )
+        self._jvm = f"{QUICK_JVM} -Dlog4j2.configurationFile={log}"
         self._base = {
-            "SPARK_HOME": str(HOME), "SPARK_CONF_DIR": str(conf), "SPARK_DAEMON_MEMORY": DAEMON_MEMORY, "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
+            "SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": DAEMON_MEMORY, "SPARK_DAEMON_JAVA_OPTS": self._jvm,
             "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_LOCAL_DIRS": str(folder / "local"), **(environment or {}),
+            "SPARK_LOCAL_DIRS": str(folder / "local"), "PYTHONPATH": str(REPOSITORY), **(environment or {}),
         }  # fmt: skip
         place = ["--host", MASTER_HOST, "--port", str(port), "--webui-port", str(self._ui)]
         self._master = self._part("master", MASTER_HOST, "org.apache.spark.deploy.master.Master", *place)
@@ -157,7 +159,7 @@ class SparkCluster:
             **self.driver_conf(),
             "spark.connect.grpc.binding.address": MASTER_HOST,
             "spark.connect.grpc.binding.port": str(port),
-            "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Dderby.system.home={self.folder}",
+            "spark.driver.extraJavaOptions": f"{self._jvm} -Dderby.system.home={self.folder}",
             **(conf or {}),
         }
         flags = [part for key, value in given.items() for part in ("--conf", f"{key}={value}")]
@@ -179,7 +181,8 @@ class SparkCluster:
             "spark.cores.max": str(len(WORKER_HOSTS)),
             "spark.executor.cores": "1",
             "spark.executor.memory": EXECUTOR_MEMORY,
-            "spark.executor.extraJavaOptions": QUICK_JVM,
+            "spark.executor.extraJavaOptions": self._jvm,
+            "spark.python.daemon.module": "pipeline.tests.warm_workers",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
             "spark.sql.adaptive.enabled": "false",

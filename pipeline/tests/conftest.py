@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 from cursorkeeper_clients.stack import Standalone
 
+from pipeline.tests.spark_jvm import QUICK_JVM
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -77,8 +79,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.memory": "768m",
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Dderby.system.home={folder}",
         "spark.local.dir": str(folder / "local"),
+        "spark.python.daemon.module": "pipeline.tests.warm_workers",
     }
     builder = SparkSession.builder.master(f"local[{SLOTS},3]").appName("cursorkeeper-tests")
     for key, value in conf.items():

@@ -24,6 +24,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 
 from pipeline.tests import migration_world as module
 from pipeline.tests.migration_world import LAST, Exits, MigrationWorld, Slow, migration_world, newest_report, ref_of, state
+from pipeline.tests.spark_jvm import QUICK_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,7 +126,7 @@ def command(world: MigrationWorld, folder: Path) -> list[str]:
     config.write_text(f'inline_state_max_bytes = 0\nflush_interval_ms = 5\nroot = "{world.settings.root}"\n')
     where = ["--zookeeper", world.settings.zookeeper, "--gateway", world.settings.gateway, "--config", str(config)]
     spark = ["--master", "local[1,3]"]  # slow enough to be killed in the middle
-    for setting in ("spark.driver.memory=512m", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"):
+    for setting in ("spark.driver.memory=512m", f"spark.driver.extraJavaOptions={QUICK_JVM}"):
         spark += ["--conf", setting]
     more = ["--pulsar-zookeeper", world.pulsar.zookeeper, "--option", "tasks=4", "--jobs", "1", "--claim-wait-s", "60"]
     return [sys.executable, "-m", "cursorkeeper_pipeline", "import", *where, *spark, *more, "--out", str(folder / "out"), "--json"]

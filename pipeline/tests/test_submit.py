@@ -16,8 +16,8 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.jobs.frame import FINDINGS
 
-from .cluster import QUICK_JVM
 from .fleet_maker import add_footers, footer_of, name_of
+from .spark_jvm import QUICK_JVM
 
 pytestmark = pytest.mark.jvm
 BIG = CursorName("persistent://big/ns/topic", "sub")
