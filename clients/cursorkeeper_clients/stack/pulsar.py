@@ -27,6 +27,8 @@ from cursorkeeper_clients.stack.process import ServerProcess
 VERSIONS = ("4.0.7", "4.2.4", "5.0.0-M1")
 """Those of `java/brokers/`."""
 DEFAULT_VERSION = "4.2.4"
+QUICK = ("-XX:TieredStopAtLevel=1",)
+"""For processes that live for a minute: the quick compiler alone, which halves the CPU time of a broker's start. Nothing for benchmarks."""
 CLASS_PATHS_IN_REPOSITORY = Path(".build/brokers")
 STOP_MAX_S = 60.0
 _POLL_S, _ANSWER_MAX_S = 0.2, 10.0
@@ -92,10 +94,11 @@ class _PulsarProcess(ServerProcess):
         extra_class_path: Sequence[Path] = (),
         heap_mib: int = 512,
         start_max_s: float = 120.0,
+        java_options: Sequence[str] = (),
     ) -> None:
         super().__init__(name, folder / f"{name}.log", start_max_s)
         self.folder, self.version, self._heap_mib = folder, version, heap_mib
-        self._extra_class_path = list(extra_class_path)
+        self._extra_class_path, self._java_options = list(extra_class_path), list(java_options)
 
     def _java(self, main: str, arguments: Sequence[str]) -> list[str]:
         classes = os.pathsep.join([*map(str, self._extra_class_path), class_path(self.version)])
@@ -103,7 +106,7 @@ class _PulsarProcess(ServerProcess):
         settings.write_text(_LOG4J)
         return [
             "java", f"-Xmx{self._heap_mib}m", f"-XX:MaxDirectMemorySize={self._heap_mib}m", "-XX:+UseSerialGC",
-            f"-Djava.io.tmpdir={self.temp.absolute()}", f"-Dlog4j.configurationFile={settings.absolute()}",
+            *self._java_options, f"-Djava.io.tmpdir={self.temp.absolute()}", f"-Dlog4j.configurationFile={settings.absolute()}",
             "-Djava.net.preferIPv4Stack=true", "-Dio.netty.tryReflectionSetAccessible=true",
             *(word for package in _OPENS for word in ("--add-opens", f"{package}=ALL-UNNAMED")),
             "-cp", classes, main, *arguments,
@@ -134,8 +137,11 @@ class PulsarBroker(_PulsarProcess):
         extra_class_path: Sequence[Path] = (),
         heap_mib: int = 512,
         start_max_s: float = 120.0,
+        java_options: Sequence[str] = (),
     ) -> None:
-        super().__init__(name, folder, version, extra_class_path=extra_class_path, heap_mib=heap_mib, start_max_s=start_max_s)
+        super().__init__(
+            name, folder, version, extra_class_path=extra_class_path, heap_mib=heap_mib, start_max_s=start_max_s, java_options=java_options
+        )
         self.conf = dict(conf or {})
         self._cluster, self._zookeeper = cluster, zookeeper
         self._service_port, self._web_port = free_port(), free_port()
@@ -195,10 +201,14 @@ class PulsarCluster:
     """Brokers over one ZooKeeper and its bookies. A context manager: writes the cluster's metadata, and stops its brokers at the end.
 
     `folder` holds settings and logs. A second cluster over the same ZooKeeper is not possible: its names would be the same.
+    `java_options`: of every process that it starts, e.g. `QUICK`.
     """
 
-    def __init__(self, folder: Path, zookeeper: str, *, version: str = DEFAULT_VERSION, name: str = "local") -> None:
+    def __init__(
+        self, folder: Path, zookeeper: str, *, version: str = DEFAULT_VERSION, name: str = "local", java_options: Sequence[str] = ()
+    ) -> None:
         self.folder, self.zookeeper, self.version, self.name = folder, zookeeper, version, name
+        self.java_options = list(java_options)
         self.brokers: list[PulsarBroker] = []
 
     def set_up(self) -> PulsarCluster:
@@ -222,7 +232,7 @@ class PulsarCluster:
         """One that is not started yet. `version`: the cluster's, unless said. `extra_class_path`: jars before Pulsar's own."""
         made = PulsarBroker(
             name, self.folder, self.zookeeper, self.name, version=version or self.version, conf=conf,
-            extra_class_path=extra_class_path, heap_mib=heap_mib, start_max_s=start_max_s,
+            extra_class_path=extra_class_path, heap_mib=heap_mib, start_max_s=start_max_s, java_options=self.java_options,
         )  # fmt: skip
         self.brokers.append(made)
         return made
@@ -246,7 +256,7 @@ class _MetadataSetUp(_PulsarProcess):
     """Is ready when it has ended. A failure of it may leave it waiting for ever (seen with 5.0.0-M1), which the limit ends."""
 
     def __init__(self, cluster: PulsarCluster) -> None:
-        super().__init__("metadata", cluster.folder, cluster.version, heap_mib=128, start_max_s=60.0)
+        super().__init__("metadata", cluster.folder, cluster.version, heap_mib=128, start_max_s=60.0, java_options=cluster.java_options)
         self._of = cluster
 
     def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:

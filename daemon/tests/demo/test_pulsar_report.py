@@ -44,9 +44,35 @@ def test_when_it_is_good(broker: str, field: str, good: bool) -> None:
     assert Report("4.2.4", 200_000, **halves).is_good is good
 
 
-def test_the_page_has_both_numbers_large() -> None:
+def page(report: Report) -> str:
     out = io.StringIO()
-    Report("4.2.4", 200_000, STOCK, OURS).show(Console(file=out, width=120))
-    page = out.getvalue()
-    for number in ("149,853", "0"):
-        assert all(line in page for line in large(number))
+    report.show(Console(file=out, width=80))
+    return out.getvalue()
+
+
+def test_the_page_has_both_numbers_large_beside_each_other_in_80_columns() -> None:
+    lines = page(Report("4.2.4", 200_000, STOCK, OURS, 171.0)).splitlines()
+    assert max(map(len, lines)) <= 80
+    for stock, ours in zip(large("149,853"), large("0"), strict=True):
+        assert any(stock in line and ours in line.split(stock)[1] for line in lines)
+
+
+def test_a_row_of_the_page_is_one_line() -> None:
+    lines = page(Report("4.2.4", 200_000, STOCK, OURS, 171.0)).splitlines()
+    assert len([line for line in lines if line.count("4,200 of 4,200") == 2]) == 1
+    assert len([line for line in lines if "Pulsar 4.2.4, 200,000 messages" in line and "171 s" in line]) == 1
+
+
+def test_the_page_says_what_went_wrong() -> None:
+    assert "Every confirmed ack survived" in page(Report("4.2.4", 200_000, STOCK, OURS))
+    assert "CONFIRMED MESSAGES WERE DELIVERED AGAIN" in page(Report("4.2.4", 200_000, STOCK, replace(OURS, redelivered=1)))
+    assert "UN-ACKED MESSAGES WERE NOT DELIVERED" in page(Report("4.2.4", 200_000, replace(STOCK, unacked_not_delivered=1), OURS))
+
+
+def test_what_is_not_delivered_is_counted_of_both() -> None:
+    stock, ours = replace(STOCK, unacked_not_delivered=2), replace(OURS, unacked_not_delivered=3)
+    assert json.loads(Report("4.2.4", 200_000, stock, ours).json_line())["unacked_not_delivered"] == 5
+
+
+def test_the_page_of_the_broker_as_it_is_alone() -> None:
+    assert large("149,853")[0] in page(Report("4.2.4", 200_000, STOCK))

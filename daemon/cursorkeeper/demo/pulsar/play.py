@@ -19,8 +19,9 @@ from typing import TypeVar
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.report import Half, Report
-from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
+from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, compiled, last_line
 from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
+from cursorkeeper_clients.stack.pulsar import QUICK
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -89,7 +90,7 @@ async def play(case: Case, *, data_dir: Path | None, keep: bool, console: Consol
 
 def _progress(console: Console) -> Progress:
     return Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(30), TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), console=console, transient=True, disable=console.quiet,
     )  # fmt: skip
 
@@ -100,15 +101,25 @@ class _Stage:
     def __init__(self, case: Case, folder: Path, stack: Standalone, progress: Progress) -> None:
         self._case, self._folder, self._stack, self._progress = case, folder, stack, progress
         self._console = progress.console
+        self._classes = folder / "traffic"
 
     async def play(self) -> Report:
+        compiling = asyncio.create_task(compiled(self._case.version, self._classes))  # while the stack starts
+        try:
+            return await self._play(compiling)
+        finally:
+            compiling.cancel()
+            await asyncio.wait([compiling])
+
+    async def _play(self, compiling: asyncio.Task[Path]) -> Report:
         report = Report(version=self._case.version, messages=self._case.messages)
         with self._waiting("ZooKeeper and two bookies start"):
             await asyncio.to_thread(self._stack.start)
-        cluster = PulsarCluster(self._folder / "pulsar", self._stack.zookeeper, version=self._case.version)
+        cluster = PulsarCluster(self._folder / "pulsar", self._stack.zookeeper, version=self._case.version, java_options=QUICK)
         try:
             with self._waiting("Pulsar's metadata"):
                 await asyncio.to_thread(cluster.set_up)
+                await compiling
             stock = cluster.broker("stock", conf=self._case.broker_conf())
             report.without = await self._half(stock, "as it is")
             if self._case.plugin is not None:
@@ -133,7 +144,7 @@ class _Stage:
     async def _half(self, broker: PulsarBroker, words: str) -> Half:
         self._console.print(f"\n[bold]A broker {words}[/bold]: Pulsar {broker.version}")
         topic = Topic(broker.version, broker.service_url, f"persistent://{NAMESPACE}/{broker.name}", self._case.messages,
-                      self._folder / f"traffic-{broker.name}.log")  # fmt: skip
+                      self._folder / f"traffic-{broker.name}.log", self._classes)  # fmt: skip
         with self._waiting("the broker starts"):
             await asyncio.to_thread(broker.start)
         produced = await self._traffic(topic, "produce", Produced, "messages sent")

@@ -5,14 +5,17 @@ Owns: the command line and the shapes of the last lines. Does not own: which mes
 
 from __future__ import annotations
 
+import asyncio
+import os
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from cursorkeeper.demo.processes import LineProcess
-from cursorkeeper_clients.stack.pulsar import class_path
+from cursorkeeper.demo.processes import LineProcess, ProcessFailed
+from cursorkeeper_clients.stack.pulsar import QUICK, class_path
 
 T = TypeVar("T")
 SOURCE = Path(__file__).resolve().parents[4] / "java/brokers/traffic/Traffic.java"
@@ -48,18 +51,46 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What the traffic goes to: `messages` are all that are sent, `log` takes what its process says."""
+    """What the traffic goes to: `messages` are all that are sent, `log` takes what its process says.
+
+    `classes`: a folder in which `compiled` has put Traffic's; without it, each process compiles it for itself.
+    """
 
     version: str
     service_url: str
     name: str
     messages: int
     log: Path
+    classes: Path | None = None
 
     def process(self, command: str) -> LineProcess:
         """Not started yet. It ends when this process does."""
-        java = ["java", f"-Xmx{HEAP_MIB}m", "-XX:+UseSerialGC", "-cp", class_path(self.version), str(SOURCE)]
+        java = ["java", f"-Xmx{HEAP_MIB}m", "-XX:+UseSerialGC", *QUICK, "-cp"]
+        if self.classes is None:
+            java += [class_path(self.version), str(SOURCE)]
+        else:
+            java += [os.pathsep.join([str(self.classes), class_path(self.version)]), SOURCE.stem]
         return LineProcess(command, [*java, command, self.service_url, self.name, SUBSCRIPTION, str(self.messages)], self.log)
+
+
+async def compiled(version: str, folder: Path) -> Path:
+    """The folder, with Traffic's classes. Raises ProcessFailed."""
+    command = ["java", *QUICK, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none", "-d", str(folder)]
+    compiler = await asyncio.create_subprocess_exec(
+        *command, "-cp", class_path(version), str(SOURCE), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
+    )
+    try:
+        async with asyncio.timeout(SILENCE_MAX_S):
+            said, _ = await compiler.communicate()
+    except TimeoutError as e:
+        raise ProcessFailed(f"{SOURCE} was not compiled within {SILENCE_MAX_S:.0f} s") from e
+    finally:
+        if compiler.returncode is None:
+            compiler.kill()
+            await compiler.wait()
+    if compiler.returncode != 0:
+        raise ProcessFailed(f"{SOURCE} does not compile\n{said.decode(errors='replace')[-2000:]}")
+    return folder
 
 
 async def last_line(process: LineProcess, shape: type[T], progress: Callable[[int], None]) -> T:
