@@ -171,6 +171,12 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     /** Only on the executor. */
     private Imprint imprint;
 
+    /**
+     * Whether the managed ledger knows this cursor. Before, it takes word of its mark-delete for the end of a cursor that was removed, and
+     * trims every data ledger that none of those it knows needs. Only on the executor.
+     */
+    private boolean isKnown;
+
     /** The last write of the znode that Pulsar was let to do: the next one waits. Under this cursor's monitor. */
     private CompletableFuture<Void> znodeWrites = CompletableFuture.completedFuture(null);
 
@@ -300,6 +306,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     private void finish(CompletableFuture<Void> ready, VoidCallback callback) {
         ready.whenCompleteAsync((nothing, failed) -> {
             if (failed == null && !topic.isOver()) {
+                isKnown = true;
                 callback.operationComplete();
                 return;
             }
@@ -779,7 +786,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             topic.counters().receipts.record(waitedNs);
             topic.keeping().meters().receipt(waitedNs);
         }
-        if (durable != null) {
+        if (durable != null && isKnown) {
             topic.onCursorMarkDeletePositionUpdated(this, durable);
         }
         ManagedLedgerException failure = failed == null ? null : failure(failed);

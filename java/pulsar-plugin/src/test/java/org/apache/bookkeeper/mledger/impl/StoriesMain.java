@@ -45,6 +45,7 @@ public final class StoriesMain {
         all.put("a clean stop is the way back to Pulsar's own cursors", stories::goesBack);
         all.put("what Pulsar itself did meanwhile is noticed", stories::noticesStock);
         all.put("Pulsar's state replaces a stale one", stories::importsStale);
+        all.put("taking a state over removes no message that is not acked", stories::trimsNothing);
         all.put("the keeper's state stays though it is stale", stories::keepsStale);
         all.put("a newer load ends the older one", stories::isFenced);
         all.put("a load without a keeper fails, and a later one succeeds", stories::waitsForTheKeeper);
@@ -138,6 +139,21 @@ public final class StoriesMain {
         LiveTopic again = load(keeper);
         same(more, state(again));
         end(again);
+    }
+
+    private void trimsNothing() throws Exception {
+        LiveTopic stock = worked(STOCK);
+        List<Position> before = stock.entries();
+        stock.crash();
+        LiveTopic kept = new LiveTopic(zooKeeper, keeper, name, Map.of(), config -> {
+            config.setRetentionTime(0, TimeUnit.SECONDS);
+            config.setRetentionSizeInMB(0);
+        });
+        CompletableFuture<Void> trimmed = new CompletableFuture<>();
+        kept.ledger.trimConsumedLedgersInBackground(trimmed);
+        trimmed.get(STORY_MAX_S, TimeUnit.SECONDS);
+        check(kept.entries().equals(before), "of " + before.size() + " entries there are " + kept.entries().size());
+        end(kept);
     }
 
     private void goesBack() throws Exception {
