@@ -19,6 +19,7 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.UnaryOperator;
 import org.apache.bookkeeper.mledger.Position;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -80,9 +81,18 @@ final class ShadowedCopy {
         this.cursor = cursor;
         this.topic = topic;
         rounds = topic.rounds();
-        keeperTopic = Names.topic(topic.getName());
-        keeperSubscription = Names.subscription(cursor.getName());
+        keeperTopic = named(topic.getName(), Names::topic);
+        keeperSubscription = named(cursor.getName(), Names::subscription);
         layout = new KeptLayout(topic);
+    }
+
+    /** Not even an odd name fails the load. */
+    private static String named(String name, UnaryOperator<String> as) {
+        try {
+            return as.apply(name);
+        } catch (IllegalArgumentException odd) {
+            return name;
+        }
     }
 
     private Counters counters() {

@@ -198,6 +198,22 @@ final class ShadowedManagedCursor extends ManagedCursorImpl {
     }
 
     @Override
+    public boolean putProperty(String key, Long value) {
+        long era = copy.era();
+        boolean isSet = super.putProperty(key, value);
+        copy.follow(era, List.of());
+        return isSet;
+    }
+
+    @Override
+    public boolean removeProperty(String key) {
+        long era = copy.era();
+        boolean isRemoved = super.removeProperty(key);
+        copy.follow(era, List.of());
+        return isRemoved;
+    }
+
+    @Override
     public void asyncResetCursor(org.apache.bookkeeper.mledger.Position position, boolean force, ResetCursorCallback callback) {
         super.asyncResetCursor(position, force, new ResetCursorCallback() {
             @Override

@@ -39,6 +39,7 @@ final class ShadowedRounds {
     volatile long pendingBytesMax = PENDING_BYTES_MAX;
 
     // Of the thread.
+    private final Queue<ShadowedCopy> toBegin = new ArrayDeque<>();
     private final Queue<ShadowedCopy> toCompare = new ArrayDeque<>();
     private int beginning;
     private int comparing;
@@ -58,7 +59,7 @@ final class ShadowedRounds {
         thread.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
         thread.setContinueExistingPeriodicTasksAfterShutdownPolicy(false);
         long step = Math.min(STEP_MS, settings.shadowCompare().toMillis());
-        thread.scheduleWithFixedDelay(guarded(this::beginSome), step, step, TimeUnit.MILLISECONDS);
+        thread.scheduleWithFixedDelay(guarded(this::lookForWork), step, step, TimeUnit.MILLISECONDS);
         thread.schedule(guarded(this::round), settings.shadowCompare().toMillis(), TimeUnit.MILLISECONDS);
     }
 
@@ -96,7 +97,10 @@ final class ShadowedRounds {
 
     void add(ShadowedCopy copy) {
         copies.add(copy);
-        thread.execute(guarded(this::beginSome));
+        thread.execute(guarded(() -> {
+            toBegin.add(copy);
+            beginSome();
+        }));
     }
 
     void remove(ShadowedCopy copy) {
@@ -108,21 +112,21 @@ final class ShadowedRounds {
         thread.shutdownNow();
     }
 
-    private void beginSome() {
-        if (!link.status().up()) {
-            return;
+    /** Those that failed or were given up, when their time has come. */
+    private void lookForWork() {
+        if (toBegin.isEmpty()) {
+            copies.stream().filter(ShadowedCopy::isWaiting).forEach(toBegin::add);
         }
-        for (ShadowedCopy each : copies) {
-            if (beginning >= BEGINNING_MAX) {
-                return;
-            }
-            if (each.isWaiting()) {
-                beginning++;
-                each.open().whenCompleteAsync((nothing, failed) -> {
-                    beginning--;
-                    beginSome();
-                }, thread);
-            }
+        beginSome();
+    }
+
+    private void beginSome() {
+        while (!toBegin.isEmpty() && beginning < BEGINNING_MAX && link.status().up()) {
+            beginning++;
+            toBegin.poll().open().whenCompleteAsync((nothing, failed) -> {
+                beginning--;
+                beginSome();
+            }, thread);
         }
     }
 

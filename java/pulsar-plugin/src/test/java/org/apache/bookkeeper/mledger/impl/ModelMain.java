@@ -36,6 +36,7 @@ public final class ModelMain {
     private final String zooKeeper;
     private final String keeper;
     private final boolean isShadow;
+    private final boolean isThrottled;
     private final Random random;
     private final String name;
     private final Map<String, Kept> all = new HashMap<>();
@@ -46,6 +47,7 @@ public final class ModelMain {
 
     private ModelMain(String zooKeeper, String keeper, long seed, boolean isShadow) {
         this.isShadow = isShadow;
+        isThrottled = seed % 2 == 1;
         this.zooKeeper = zooKeeper;
         this.keeper = keeper;
         random = new Random(seed);
@@ -78,7 +80,11 @@ public final class ModelMain {
     }
 
     private LiveTopic load() throws Exception {
-        return new LiveTopic(zooKeeper, keeper, name, isShadow ? Copies.SETTINGS : Map.of());
+        if (!isShadow) {
+            return new LiveTopic(zooKeeper, keeper, name, Map.of());
+        }
+        int writesPerSecond = isThrottled ? 1 : 0; // a broker's usual limit, and none
+        return new LiveTopic(zooKeeper, keeper, name, Copies.SETTINGS, config -> config.setThrottleMarkDelete(writesPerSecond));
     }
 
     private void run() throws Exception {

@@ -21,6 +21,7 @@ import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
+import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
 import org.apache.bookkeeper.mledger.Position;
 
 /**
@@ -54,6 +55,7 @@ public final class ShadowMain {
         all.put("a subscription that is made again, and a seek, are followed", stories::followsSeek);
         all.put("a wrong copy is noticed, and made right", stories::noticesWrong);
         all.put("the truth is imported from Pulsar after a shadow, however it ended", stories::keepsAfterShadow);
+        all.put("Pulsar's state is imported from whatever holds it", stories::importsAll);
         all.put("what a clean stop of keep left is taken for a copy", stories::shadowsAfterKeep);
         all.put("what only the keeper has is not overwritten", stories::sparesTheTruth);
         all.put("what a crash would cost is what it costs", stories::foretellsCrash);
@@ -239,6 +241,65 @@ public final class ShadowMain {
         LiveTopic last = keep();
         same(afterCleanStop(most), state(last));
         end(last);
+    }
+
+    /** Where Pulsar has a cursor's state when `keep` finds it first. */
+    private record Held(String where, boolean isCleanStop, Consumer<ManagedLedgerConfig> with, Consumer<ManagedLedgerFactoryConfig> withAll) {}
+
+    private void importsAll() throws Exception {
+        List<Held> all = List.of(
+                new Held("a cursor ledger, as words", false, config -> config.setPersistIndividualAckAsLongArray(true), of -> {}),
+                new Held("a cursor ledger, as ranges", false, config -> config.setPersistIndividualAckAsLongArray(false), of -> {}),
+                new Held("a cursor ledger, after a clean stop", true, config -> config.setMaxUnackedRangesToPersistInMetadataStore(1), of -> {}),
+                new Held("the znode", true, config -> {}, of -> {}),
+                new Held("the znode, compressed", true, config -> {}, of -> {
+                    of.setManagedCursorInfoCompressionType("LZ4");
+                    of.setManagedCursorInfoCompressionThresholdInBytes(1);
+                }));
+        for (Held each : all) {
+            name += "-next";
+            LiveTopic stock = worked(new LiveTopic(zooKeeper, STOCK, name, Map.of(), each.with, each.withAll));
+            boolean isInZnode = each.where.startsWith("the znode");
+            boolean isCompressed = each.where.endsWith("compressed"); // with properties no released Pulsar reads it
+            ManagedCursorImpl cursor = stock.cursor(SUBSCRIPTION);
+            if (isCompressed) {
+                LiveTopic.markDelete(cursor, stock.entries().get(3), Map.of()).get(LiveTopic.WAIT_S, TimeUnit.SECONDS);
+            } else {
+                cursor.putCursorProperty("a", "b").get(LiveTopic.WAIT_S, TimeUnit.SECONDS);
+            }
+            ack(stock, 18);
+            Naive before = isInZnode ? afterCleanStop(state(stock)) : state(stock);
+            if (each.isCleanStop) {
+                end(stock);
+            } else {
+                stock.crash();
+            }
+            LiveTopic kept = new LiveTopic(zooKeeper, keeper, name, Map.of(), each.with, each.withAll);
+            imported(each.where, before, kept, isCompressed ? Map.of() : Map.of("a", "b"));
+            kept.crash();
+            LiveTopic again = new LiveTopic(zooKeeper, keeper, name, Map.of(), each.with, each.withAll);
+            imported(each.where, before, again, isCompressed ? Map.of() : Map.of("a", "b"));
+            end(again);
+        }
+        name += "-empty";
+        LiveTopic empty = stock();
+        empty.cursor(SUBSCRIPTION);
+        empty.publish();
+        Naive nothing = state(empty);
+        empty.crash();
+        LiveTopic kept = keep();
+        imported("an empty cursor", nothing, kept, Map.of());
+        end(kept);
+    }
+
+    private static void imported(String where, Naive before, LiveTopic topic, Map<String, String> properties) throws Exception {
+        try {
+            same(before, state(topic));
+        } catch (AssertionError e) {
+            throw new AssertionError("from " + where, e);
+        }
+        Map<String, String> found = topic.cursor(SUBSCRIPTION).getCursorProperties();
+        check(found.equals(properties), "from " + where + ": string properties are " + found);
     }
 
     private void shadowsAfterKeep() throws Exception {
