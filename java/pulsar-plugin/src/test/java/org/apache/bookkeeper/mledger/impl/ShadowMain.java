@@ -180,6 +180,7 @@ public final class ShadowMain {
         shadow.ledger.deleteCursor(SUBSCRIPTION);
         Copies.until(() -> isGone(shadow), "the copy of a deleted subscription is at the keeper");
         ack(shadow, 3);
+        shadow.cursor(SUBSCRIPTION).putProperty("of", 3L);
         Copies.untilEqual(shadow, SUBSCRIPTION);
         compared(shadow);
         end(shadow);
