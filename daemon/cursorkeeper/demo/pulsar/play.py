@@ -23,7 +23,7 @@ from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic,
 from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
 from cursorkeeper_clients.stack.pulsar import QUICK
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 T = TypeVar("T")
 STORAGE_CLASS = "io.cursorkeeper.pulsar.CursorKeeperStorage"
@@ -90,7 +90,7 @@ async def play(case: Case, *, data_dir: Path | None, keep: bool, console: Consol
 
 def _progress(console: Console) -> Progress:
     return Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(30), TextColumn("{task.percentage:>3.0f}%"),
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(30), TaskProgressColumn(),
         TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), console=console, transient=True, disable=console.quiet,
     )  # fmt: skip
 
