@@ -1,8 +1,8 @@
 package org.apache.bookkeeper.mledger.impl;
 
 import java.util.NavigableMap;
-import java.util.function.Supplier;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
 import org.apache.bookkeeper.mledger.Position;
