@@ -3,6 +3,7 @@ package io.cursorkeeper.pulsar;
 import io.netty.channel.EventLoopGroup;
 import io.opentelemetry.api.OpenTelemetry;
 import io.prometheus.client.CollectorRegistry;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
@@ -13,6 +14,7 @@ import org.apache.bookkeeper.stats.StatsLogger;
 import org.apache.pulsar.broker.BookKeeperClientFactory;
 import org.apache.pulsar.broker.ManagedLedgerClientFactory;
 import org.apache.pulsar.broker.ServiceConfiguration;
+import org.apache.pulsar.broker.storage.ManagedLedgerStorageClass;
 import org.apache.pulsar.metadata.api.extended.MetadataStoreExtended;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -27,6 +29,12 @@ import org.slf4j.LoggerFactory;
 public class CursorKeeperStorage extends ManagedLedgerClientFactory {
 
     private static final Logger LOG = LoggerFactory.getLogger(CursorKeeperStorage.class);
+
+    /**
+     * Names this storage in a namespace's persistence policy. A broker that does not keep cursors has no storage of that name, so it
+     * refuses to load the namespace's topics instead of opening Pulsar's own cursors beside kept ones.
+     */
+    public static final String STORAGE_CLASS = "cursorkeeper";
 
     private Settings settings;
 
@@ -72,6 +80,13 @@ public class CursorKeeperStorage extends ManagedLedgerClientFactory {
         ManagedLedgerFactoryImpl factory = Keeping.factory(metadataStore, bookKeeper, config, stats, openTelemetry, settings);
         Keeping.show(factory, CollectorRegistry.defaultRegistry);
         return factory;
+    }
+
+    @Override
+    public Optional<ManagedLedgerStorageClass> getManagedLedgerStorageClass(String name) {
+        return STORAGE_CLASS.equals(name) && settings != null && settings.mode() == Settings.Mode.KEEP
+                ? Optional.of(getDefaultStorageClass())
+                : super.getManagedLedgerStorageClass(name);
     }
 
     /** Null: Pulsar's own cursors. */

@@ -2,6 +2,7 @@ package org.apache.bookkeeper.mledger.impl;
 
 import io.cursorkeeper.client.KeeperLink;
 import io.cursorkeeper.pulsar.Counters;
+import io.cursorkeeper.pulsar.CursorKeeperStorage;
 import io.cursorkeeper.pulsar.Figures;
 import io.cursorkeeper.pulsar.Meters;
 import io.cursorkeeper.pulsar.PrometheusPage;
@@ -111,7 +112,7 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
         return broker;
     }
 
-    /** A shadow topic has no durable cursors of its own: Pulsar's. */
+    /** A shadow topic has no durable cursors of its own: Pulsar's. A topic that is bound to the storage class is kept in any namespace. */
     @Override
     protected ManagedLedgerImpl createManagedLedger(
             BookKeeper bookKeeper,
@@ -119,7 +120,8 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
             String name,
             ManagedLedgerConfig config,
             Supplier<CompletableFuture<Boolean>> ownership) {
-        if (config.getShadowSource() != null || !settings.namespaces().contains(name)) {
+        boolean wanted = CursorKeeperStorage.STORAGE_CLASS.equals(config.getStorageClassName()) || settings.namespaces().contains(name);
+        if (config.getShadowSource() != null || !wanted) {
             return super.createManagedLedger(bookKeeper, store, name, config, ownership);
         }
         if (rounds != null) {
