@@ -19,7 +19,7 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-fast test-java check mutants bench images up down clean
+.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-java check mutants bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
@@ -133,6 +133,10 @@ test-pipeline: setup $(VENV)/.spark $(JAR) $(SPARK_CLASSES)
 # to expire, for disks, for containers), so two of them share a machine well: each has a system of its own.
 test-containers: setup $(JAR) plugin-jar
 	$(PYTEST) -n $(WORKERS) --max-worker-restart 1 testcontainers_tests
+
+# Stories on whole Pulsar brokers that take too long for `make test`.
+test-brokers: setup $(JAR) broker-classes plugin-jar
+	$(PYTEST) -n $(WORKERS) --dist loadfile $(wildcard daemon/tests/pulsar_plugin/long_*.py)
 
 # Which rules of core and runtime could go without a test noticing. All of them take hours: SAMPLE=200 takes so many by chance,
 # ONLY=rolling those of one module, EACH=20 so many of each.

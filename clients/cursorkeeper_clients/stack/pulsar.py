@@ -201,13 +201,21 @@ class PulsarCluster:
     """Brokers over one ZooKeeper and its bookies. A context manager: writes the cluster's metadata, and stops its brokers at the end.
 
     `folder` holds settings and logs. A second cluster over the same ZooKeeper is not possible: its names would be the same.
-    `java_options`: of every process that it starts, e.g. `QUICK`.
+    `java_options`: of every process that it starts, e.g. `QUICK`. `configuration`: the ZooKeeper of what clusters share, if another one.
     """
 
     def __init__(
-        self, folder: Path, zookeeper: str, *, version: str = DEFAULT_VERSION, name: str = "local", java_options: Sequence[str] = ()
+        self,
+        folder: Path,
+        zookeeper: str,
+        *,
+        version: str = DEFAULT_VERSION,
+        name: str = "local",
+        java_options: Sequence[str] = (),
+        configuration: str = "",
     ) -> None:
         self.folder, self.zookeeper, self.version, self.name = folder, zookeeper, version, name
+        self.configuration = configuration or zookeeper
         self.java_options = list(java_options)
         self.brokers: list[PulsarBroker] = []
 
@@ -231,7 +239,8 @@ class PulsarCluster:
     ) -> PulsarBroker:
         """One that is not started yet. `version`: the cluster's, unless said. `extra_class_path`: jars before Pulsar's own."""
         made = PulsarBroker(
-            name, self.folder, self.zookeeper, self.name, version=version or self.version, conf=conf,
+            name, self.folder, self.zookeeper, self.name, version=version or self.version,
+            conf={"configurationMetadataStoreUrl": f"zk:{self.configuration}", **(conf or {})},
             extra_class_path=extra_class_path, heap_mib=heap_mib, start_max_s=start_max_s, java_options=self.java_options,
         )  # fmt: skip
         self.brokers.append(made)

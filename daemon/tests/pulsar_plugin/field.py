@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -19,15 +20,16 @@ from http import HTTPStatus
 from pathlib import Path
 
 from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.pulsar.play import plugin_conf
 from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster
 from cursorkeeper_clients.stack.cluster import LocalCluster
+from cursorkeeper_clients.stack.pulsar import QUICK
 from cursorkeeper_clients.stack.standalone import Standalone
 
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.jar import JAR
 
 NAMESPACE = "public/default"
-STORAGE = "io.cursorkeeper.pulsar.CursorKeeperStorage"
 WAIT_MAX_S = 90.0
 _ADMIN_MAX_S = 60.0
 _SMALL = {
@@ -64,21 +66,18 @@ class Field:
         jar: bool = True,
     ) -> PulsarBroker:
         """With the plugin and its daemon. `daemon=None`: Pulsar as it is. `before`: of the class path, before the plugin's jar."""
-        ours = {} if daemon is None else kept_by(self.daemons[daemon])
+        ours = {} if daemon is None else plugin_conf(version or self.cluster.version, self.daemons[daemon].address)
         path = [*before, JAR] if jar else list(before)
         return self.cluster.broker(name, version=version, conf={**_SMALL, **ours, **(conf or {})}, extra_class_path=path)
 
 
-def kept_by(daemon: DaemonProcess) -> dict[str, str]:
-    """The two lines of broker.conf."""
-    return {"managedLedgerStorageClassName": STORAGE, "cursorKeeperAddress": daemon.address}
-
-
 @asynccontextmanager
-async def field(folder: Path, version: str, *, daemons: int = 1, apart: bool = False) -> AsyncIterator[Field]:
-    """`apart`: ZooKeeper, bookies and the gateway are processes that can be killed one by one."""
+async def field(
+    folder: Path, version: str, *, daemons: int = 1, apart: bool = False, cluster_name: str = "local", beside: Field | None = None
+) -> AsyncIterator[Field]:
+    """`apart`: ZooKeeper, bookies and the gateway are processes of their own. `beside`: another cluster, for replication."""
     stack: Standalone | LocalCluster = LocalCluster(folder / "stack") if apart else Standalone(folder / "stack", bookies=2)
-    (folder / "stack").mkdir()
+    (folder / "stack").mkdir(parents=True)
     clients = Clients(version, folder / "clients.log")
     running: list[DaemonProcess] = []
     cluster: PulsarCluster | None = None
@@ -89,7 +88,8 @@ async def field(folder: Path, version: str, *, daemons: int = 1, apart: bool = F
             own = folder / f"daemon-{number}"
             own.mkdir()
             running.append(DaemonProcess(own, stack.gateway, zookeeper))
-        cluster = PulsarCluster(folder / "pulsar", zookeeper, version=version)
+        shared = beside.cluster.zookeeper if beside else ""
+        cluster = PulsarCluster(folder / "pulsar", zookeeper, version=version, name=cluster_name, configuration=shared, java_options=QUICK)
         await asyncio.gather(asyncio.to_thread(cluster.set_up), *(each.start() for each in running))
         yield Field(folder, stack, running, cluster, clients)
     finally:
@@ -142,6 +142,5 @@ async def until(what: str, done: Callable[[], bool], max_s: float = WAIT_MAX_S) 
 
 
 def topics_of(broker: PulsarBroker) -> set[str]:
-    """The topics that it has loaded."""
-    found = json.loads(broker.get("/admin/v2/broker-stats/topics"))
-    return {topic for bundles in found.values() for kinds in bundles.values() for topic in kinds.get("persistent", {})}
+    """The topics that it has loaded now: its metrics page is written anew at every look."""
+    return set(re.findall(r'topic="(persistent://[^"]+)"', broker.get("/metrics/").decode()))

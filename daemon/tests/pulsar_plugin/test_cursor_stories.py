@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper_clients.stack import PulsarBroker
 
 from daemon.tests.pulsar_plugin.clients import Clients
@@ -200,14 +201,21 @@ class Stories:
             more = 8 if name == topic("parts") else 1  # each partition has one behind all others
             await self.do("subscribe", name=f"judge-{name}", client="main", topic=name, sub=sub, type=kind, ack="none")
             await self.clients.settled(name, sub, more=more, client="main", opens=opens + more)
-        await self.do("subscribe", name="many-", client="main", topic=topic("many"), sub="sub-", count=SUBSCRIPTIONS, ack="none", queue=20)
+
+    async def many_are_judged(self, daemon: DaemonProcess) -> None:
+        """Then the daemon is killed, too: all of them go on."""
+        await self.do("subscribe", name="many-", client="main", topic=topic("many"), sub="sub-", count=SUBSCRIPTIONS, keep=7, queue=20)
         many = await self.clients.settled(topic("many"), "sub-0", client="main", every=1)
-        assert many["ledgers"] == SUBSCRIPTIONS and many["one_more"] and many["open"] == SUBSCRIPTIONS * (6 + 1)
+        assert many["ledgers"] == SUBSCRIPTIONS and many["one_more"] and many["open"] == SUBSCRIPTIONS * 6, many
+        await daemon.kill()
+        await self.do("send", client="main", topic=topic("many"), count=2)
+        await daemon.start()
+        many = await self.clients.settled(topic("many"), "sub-0", client="main", every=1)
+        assert many["one_more"] and many["open"] == SUBSCRIPTIONS * (6 + 1), many
 
 
-@pytest.mark.timeout(400)
-async def test_what_moved_cursors_holds_when_the_broker_is_killed(tmp_path: Path) -> None:
-    async with field(tmp_path, "5.0.0-M1") as at:
+async def are_lived_through(folder: Path, version: str) -> None:
+    async with field(folder, version) as at:
         broker = at.broker(conf=CONF)
         await start(broker)
         stories = Stories(broker, at.clients)
@@ -217,3 +225,9 @@ async def test_what_moved_cursors_holds_when_the_broker_is_killed(tmp_path: Path
         await asyncio.gather(at.clients.do("drop"), start(broker))
         await at.clients.do("client", name="main", url=broker.service_url)
         await stories.are_judged()
+        await stories.many_are_judged(at.daemons[0])
+
+
+@pytest.mark.timeout(500)
+async def test_what_moved_cursors_holds_when_the_broker_is_killed(tmp_path: Path) -> None:
+    await are_lived_through(tmp_path, "5.0.0-M1")

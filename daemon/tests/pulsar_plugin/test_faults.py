@@ -33,7 +33,7 @@ async def test_parts_are_killed_while_acks_flow_and_nothing_confirmed_comes_agai
         stack, daemon, broker = at.stack, at.daemons[0], at.broker()
         assert isinstance(stack, LocalCluster)
         await start(broker)
-        await at.clients.do("client", name="main", url=broker.service_url, keep_alive_s=2)
+        await at.clients.do("client", name="main", url=broker.service_url, keep_alive_s=2, operation_s=10)
         for number in range(2):
             await at.clients.do("subscribe", name=f"main-{number}", client="main", **OF, keep=KEEP)
         await at.clients.do("flow", client="main", topic=TOPIC, pause_ms=5)

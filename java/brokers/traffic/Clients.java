@@ -49,6 +49,7 @@ public final class Clients {
     private static final int WAIT_MAX_S = 90;
     private static final int RECEIVE_MS = 50;
     private static final int SHOWN_MAX = 10;
+    private static final long CUT_OFF = -1;
 
     /** Where a message is; a resent one is a second message with the same number. */
     private record Id(int partition, long ledger, long entry, int batch) implements Comparable<Id> {
@@ -115,6 +116,7 @@ public final class Clients {
         private final Collection<Id> crossed = new java.util.HashSet<>();
         private final List<String> again = new ArrayList<>();
         private int deliveries;
+        private int marks;
 
         Ledger(Topic topic) {
             this.topic = topic;
@@ -125,7 +127,7 @@ public final class Clients {
             delivered.set(number);
             ever.set(number);
             if (words.get(id) == Word.CONFIRMED && !crossed.contains(id)) {
-                again.add(number + " at " + id);
+                again.add(number + " at " + id + " after mark " + marks);
             }
         }
 
@@ -152,6 +154,7 @@ public final class Clients {
 
         /** From here on every delivery is a new one. */
         synchronized void mark() {
+            marks++;
             delivered.clear();
             crossed.clear();
         }
@@ -228,7 +231,7 @@ public final class Clients {
 
         synchronized String report() {
             BitSet open = open();
-            return json("deliveries", deliveries, "confirmed", confirmed(),
+            return json("deliveries", deliveries, "numbers", ever.cardinality(), "confirmed", confirmed(),
                     "refused", words.values().stream().filter(each -> each == Word.REFUSED).count(), "asked", asked(), "again", again.size(),
                     "again_shown", again.stream().limit(SHOWN_MAX).toList(), "open", open.cardinality(), "missing", missing().cardinality(),
                     "missing_shown", missing().stream().limit(SHOWN_MAX).boxed().toList());
@@ -263,12 +266,14 @@ public final class Clients {
             while (!over) {
                 try {
                     synchronized (this) {
+                        // what is received while the consumer is cut off was delivered before, and may come a second time
+                        long cut = consumer.isConnected() ? consumer.getLastDisconnectedTimestamp() : CUT_OFF;
                         Message<byte[]> message = consumer.receive(RECEIVE_MS, TimeUnit.MILLISECONDS);
                         if (message == null) {
                             idle++;
                         } else {
                             idle = 0;
-                            take(message);
+                            take(message, cut);
                         }
                     }
                 } catch (PulsarClientException e) {
@@ -280,19 +285,18 @@ public final class Clients {
             }
         }
 
-        private void take(Message<byte[]> message) {
+        private void take(Message<byte[]> message, long cut) {
             int number = ByteBuffer.wrap(message.getData()).getInt();
             ledger.delivered(Id.of(message.getMessageId()), number);
             if (ack.equals("none")) {
                 held.add(message);
             } else if (acked.test(number)) {
-                ack(message, ack.equals("cumulative"));
+                ack(message, ack.equals("cumulative"), cut);
             }
         }
 
-        void ack(Message<byte[]> message, boolean cumulative) {
+        void ack(Message<byte[]> message, boolean cumulative, long cut) {
             Id id = Id.of(message.getMessageId());
-            long cut = consumer.getLastDisconnectedTimestamp();
             asked.incrementAndGet();
             ledger.asks(id);
             CompletableFuture<Void> done = cumulative ? consumer.acknowledgeCumulativeAsync(message) : consumer.acknowledgeAsync(message);
@@ -525,7 +529,7 @@ public final class Clients {
                 .subscriptionType(SubscriptionType.valueOf(with.getOrDefault("type", "Shared")))
                 .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).isAckReceiptEnabled(true)
                 .enableBatchIndexAcknowledgment(true).acknowledgmentGroupTime(1, TimeUnit.MILLISECONDS)
-                .receiverQueueSize(number(with, "queue", 100)).startMessageIdInclusive().subscribe();
+                .replicateSubscriptionState(with.containsKey("replicated")).receiverQueueSize(number(with, "queue", 100)).startMessageIdInclusive().subscribe();
         int keep = number(with, "keep", 0);
         IntPredicate acked = number -> keep == 0 || (keep > 0 ? number % keep != 0 : number % keep == 0);
         Reader reader = new Reader(ledger, consumer, acked, with.getOrDefault("ack", "each"),
@@ -654,7 +658,7 @@ public final class Clients {
         await("so many are held", () -> reader.held.size() >= number(with, "count", 0));
         int held = reader.held.size();
         if (with.containsKey("ack")) {
-            new ArrayList<>(reader.held).forEach(each -> reader.ack(each, false));
+            new ArrayList<>(reader.held).forEach(each -> reader.ack(each, false, CUT_OFF));
             reader.held.clear();
         }
         return json("held", held);

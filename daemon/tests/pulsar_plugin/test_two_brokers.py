@@ -1,0 +1,140 @@
+"""Two whole brokers: a topic goes from one to the other by unload, by clean stops, by kill -9, and from a broker that was taken for dead.
+
+Each is judged by the ledger of what was confirmed: 0 confirmed delivered again, 0 un-acked missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from cursorkeeper_clients.stack import PulsarBroker
+
+from daemon.tests.pulsar_plugin.field import Field, admin, field, kill, start, stop, topics_of, until
+
+pytestmark = pytest.mark.jvm
+VERSION = "5.0.0-M1"
+COUNT = 1_000
+
+
+def topic(name: str) -> str:
+    """In a namespace of one bundle for itself: where it is, is not the others' matter."""
+    return f"persistent://public/{name}/topic"
+
+
+async def made(broker: PulsarBroker, *names: str) -> None:
+    for name in names:
+        await admin(broker, "PUT", f"namespaces/public/{name}", {"bundles": {"numBundles": 1}})
+
+
+def both(*brokers: PulsarBroker) -> str:
+    return "pulsar://" + ",".join(each.service_url.removeprefix("pulsar://") for each in brokers)
+
+
+async def zombie(at: Field, first: PulsarBroker, second: PulsarBroker, name: str, daemons: bool = False) -> None:
+    """A broker (and its daemon) stands still, the other one loads the topic, the first one goes on, with acks in its socket from before."""
+    do, of = at.clients.do, {"topic": topic(name), "sub": "sub"}
+    await do("client", name=f"{name}-late", url=first.service_url, keep_alive_s=300)
+    await do("subscribe", name=f"{name}-early", client=f"{name}-late", **of, keep=4)
+    await do("send", client=f"{name}-late", topic=topic(name), count=COUNT)
+    await do("through", **of)
+    await do("close", name=f"{name}-early")
+    await do("subscribe", name=f"{name}-late", client=f"{name}-late", **of, ack="none", queue=1_000, apart=1)
+    await do("held", name=f"{name}-late", count=COUNT // 4)
+    stopped, other = (first, second) if topic(name) in topics_of(first) else (second, first)
+    daemon = at.daemons[0 if stopped is first else 1]
+    stopped.freeze()
+    if daemons:
+        os.kill(daemon.pid, signal.SIGSTOP)
+    try:
+        await do("held", name=f"{name}-late", ack=1)
+        await do("mark")
+        await do("client", name=name, url=other.service_url, keep_alive_s=2, operation_s=80)
+        # the other one delivers what is un-acked, and half of that is confirmed there
+        await do("subscribe", name=name, client=name, **of, keep=8)
+        await do("delivered", **of, numbers=COUNT // 4, answers=1)
+        assert topic(name) in topics_of(other)
+    finally:
+        stopped.thaw()
+        if daemons:
+            os.kill(daemon.pid, signal.SIGCONT)
+    late = await do("answered", name=f"{name}-late")
+    assert late["confirmed"] == 0 and late["refused"] == COUNT // 4, late
+    await until("the topic is ended where it was", lambda: topic(name) not in topics_of(stopped))
+    await do("close", name=f"{name}-late")
+    await do("set", **of, refused=1)
+    await do("send", client=f"{name}-late", topic=topic(name), count=200)  # this client, too, is at the other broker now
+    await do("through", **of)
+    assert topic(name) in topics_of(other)
+
+
+async def moves(at: Field, first: PulsarBroker, second: PulsarBroker, name: str) -> None:
+    """Messages and acks flow while the topic is unloaded, and while its bundle is shed to the one broker and to the other."""
+    do, of = at.clients.do, {"topic": topic(name), "sub": "sub"}
+    await do("client", name=name, url=both(first, second), keep_alive_s=2, operation_s=10)
+    for number in range(2):
+        await do("subscribe", name=f"{name}-{number}", client=name, **of, keep=9)
+    await do("flow", client=name, topic=topic(name), pause_ms=10)
+    for broker in (first, second, first):
+        await admin(first, "PUT", f"persistent/public/{name}/topic/unload")
+        await do("delivered", **of, more=100)
+        to = broker.admin_url.removeprefix("http://")
+        await admin(first, "PUT", f"namespaces/public/{name}/0x00000000_0xffffffff/unload?destinationBroker={to}")
+        await do("delivered", **of, more=100)
+        assert topic(name) in topics_of(broker)
+
+
+async def rolls(at: Field, first: PulsarBroker, second: PulsarBroker, name: str) -> None:
+    """The plugin's upgrade and the daemon's: each is stopped in order and comes back while the others go on."""
+    of = {"topic": topic(name), "sub": "sub"}
+    for broker in (first, second):
+        await stop(broker)
+        await at.clients.do("delivered", **of, more=200)
+        await start(broker)
+    await at.daemons[0].stop()
+    await at.daemons[0].start()
+    await at.clients.do("delivered", **of, more=200)
+
+
+async def settles(at: Field, name: str) -> None:
+    """No more messages: what is to be acked is confirmed at last, and nothing that was confirmed on the way came again."""
+    await at.clients.do("halt", topic=topic(name))
+    said = await at.clients.do("through", topic=topic(name), sub="sub")
+    assert said["again"] == 0, said
+    for number in range(2):
+        await at.clients.do("close", name=f"{name}-{number}")
+
+
+async def judged(at: Field, broker: PulsarBroker, *names: str) -> None:
+    """By new clients, after kill -9 of every broker."""
+    await kill(*at.cluster.brokers)
+    await asyncio.gather(at.clients.do("drop"), start(broker))
+    await at.clients.do("client", name="judge", url=broker.service_url)
+    for name in names:
+        await at.clients.do("subscribe", name=f"judge-{name}", client="judge", topic=topic(name), sub="sub", ack="none")
+        said = await at.clients.settled(topic(name), client="judge")
+        print(name, said)
+        assert said["open"] > 10, said
+
+
+@pytest.mark.timeout(500)
+async def test_a_topic_goes_from_broker_to_broker_and_nothing_confirmed_is_lost(tmp_path: Path) -> None:
+    async with field(tmp_path, VERSION, daemons=2) as at:
+        first, second = at.broker("first"), at.broker("second")
+        await start(first, second)
+        await made(first, "moves", "one-daemon", "two-keepers", "two-daemons")
+        await moves(at, first, second, "moves")
+        await rolls(at, first, second, "moves")
+        await settles(at, "moves")
+        await zombie(at, first, second, "one-daemon")
+
+        await stop(second)
+        second.conf["cursorKeeperAddress"] = at.daemons[1].address
+        await start(second)
+        await moves(at, first, second, "two-keepers")
+        await settles(at, "two-keepers")
+        await zombie(at, first, second, "two-daemons", daemons=True)
+        await judged(at, second, "moves", "one-daemon", "two-keepers", "two-daemons")
