@@ -430,7 +430,8 @@ final class ShadowedCopy {
             return CompletableFuture.completedFuture(null);
         }
         return look(cursor.picture(), told, since, 1)
-                .thenCompose(nothing -> LineShadow.persisted(cursor, topic))
+                .thenCompose(nothing -> LineShadow.persisted(cursor, topic)
+                        .orTimeout(rounds.settings().closeTimeout().toMillis(), TimeUnit.MILLISECONDS))
                 .thenAcceptAsync(this::risk, rounds.executor())
                 .exceptionally(failed -> {
                     counters().shadowsUnanswered.increment();

@@ -13,6 +13,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -123,7 +124,7 @@ final class ShadowedRounds {
     private void beginSome() {
         while (!toBegin.isEmpty() && beginning < BEGINNING_MAX && link.status().up()) {
             beginning++;
-            toBegin.poll().open().whenCompleteAsync((nothing, failed) -> {
+            begun(toBegin.poll()::open).whenCompleteAsync((nothing, failed) -> {
                 beginning--;
                 beginSome();
             }, thread);
@@ -149,7 +150,7 @@ final class ShadowedRounds {
             }
             return;
         }
-        copy.compare().whenCompleteAsync((nothing, failed) -> {
+        begun(copy::compare).whenCompleteAsync((nothing, failed) -> {
             long spentMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - beganNs);
             thread.schedule(guarded(() -> next(System.nanoTime())), toCompare.isEmpty() ? 0 : Math.max(0, gapMs - spentMs), TimeUnit.MILLISECONDS);
         }, thread);
@@ -165,6 +166,16 @@ final class ShadowedRounds {
                     counters.shadowsFollowing.sum(), copies.size(), counters.shadowComparisons.sum(), differences, risk);
             differencesTold = differences;
             riskTold = risk;
+        }
+    }
+
+    /** A bug of one cursor's costs the others nothing. */
+    private static CompletableFuture<Void> begun(Supplier<CompletableFuture<Void>> work) {
+        try {
+            return work.get();
+        } catch (RuntimeException bug) {
+            LOG.error("bug: a copy of a cursor could not be worked on", bug);
+            return CompletableFuture.completedFuture(null);
         }
     }
 
