@@ -2,19 +2,216 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_clients.stack import PulsarBroker, Standalone
+from cursorkeeper_clients.stack.ports import free_port
+from grpc import aio
 
+from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, admin, field, kill, start, topics_of, until
 from daemon.tests.pulsar_plugin.jar import LINES
 from daemon.tests.pulsar_plugin.test_model import RUN_MAX_S, run
 
 pytestmark = pytest.mark.jvm
+VERSION = "5.0.0-M1"
+WAITING_MAX = 40
+"""Calls; a call of a client whose queue has 20 messages acks about so many of them."""
+CONF = {
+    "dispatcherPauseOnAckStatePersistentEnabled": "true",
+    "cursorKeeperWaitingAcksMax": str(WAITING_MAX),
+    "cursorKeeperWaitingAcksBrokerMax": str(WAITING_MAX),
+    "cursorKeeperCursorMetricsMax": "3",
+    "cursorKeeperOpenTimeoutMs": "3000",
+    "cursorKeeperCloseTimeoutMs": "2000",
+    "cursorKeeperOnFailedLoad": "stock",
+    "cursorKeeperOnStale": "keeper",
+}
+OF = {"topic": f"persistent://{NAMESPACE}/busy", "sub": "sub"}
+LATE = {"topic": f"persistent://{NAMESPACE}/late", "sub": "sub"}
+DELAY_S = 15.0
+LABELS = ("state", "le", "namespace", "ledger_name", "cursor_name", "pulsar_managed_ledger_cursor_name", "pulsar_cursorkeeper_cursor_state")
 
 
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.timeout(RUN_MAX_S + 60)
 async def test_stories_of_a_topic_whose_keeper_is_away(stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path) -> None:
     assert (await run(line, "OutageMain", tmp_path, stack.zookeeper, daemon.address)).startswith("stories ")
+
+
+class Page:
+    """The plugin's series on a metrics page, by name and the labels that tell them apart."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
+
+    def now(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for line in self._read().splitlines():
+            if line.startswith(("pulsar_cursorkeeper_", "pulsar_broker_cursorkeeper_")):
+                pairs = [f'{name}="{value}"' for name, value in re.findall(r'(\w+)="([^"]*)"', line) if name in LABELS]
+                found[re.split("[{ ]", line)[0] + (f"{{{','.join(pairs)}}}" if pairs else "")] = float(line.rpartition(" ")[2])
+        return found
+
+    def of(self, name: str) -> float:
+        return self.now().get(f"pulsar_cursorkeeper_{name}", -1.0)
+
+    async def becomes(self, name: str, right: Callable[[float], bool]) -> None:
+        await until(f"{name} is {right}: {self.now()}", lambda: right(self.of(name)))
+
+
+def page_of(broker: PulsarBroker) -> Page:
+    return Page(lambda: broker.get("/metrics/").decode())
+
+
+async def is_paused(at: Field, page: Page) -> int:
+    """Waits until dispatch of the busy topic stands still. Returns its deliveries."""
+    await page.becomes("waiting_acks", lambda count: count == WAITING_MAX)
+    before = -1
+    while (now := (await at.clients.do("report", **OF))["deliveries"]) != before:
+        before = now
+        await asyncio.sleep(1)
+    return before
+
+
+async def goes_on(at: Field, page: Page) -> None:
+    """By itself: everything is delivered and answered, nothing that was confirmed again."""
+    for each in (OF, LATE):
+        said = await at.clients.do("through", **each)
+        assert said["again"] == 0, said
+    await page.becomes("waiting_acks", lambda count: count == 0)
+    await page.becomes('cursors{state="paused"}', lambda count: count == 0)
+    assert page.of("waiting_oldest_seconds") == 0
+
+
+async def displace(daemon: DaemonProcess, topic: str) -> None:
+    """Opens a cursor with a higher token, as a broker does that has the topic now, and waits for its state."""
+    hello = pb.SourceMessage(hello=pb.Hello(name="newer", incarnation="1", protocol_versions=[1]))
+    asked = pb.SourceMessage(open_cursor=pb.OpenCursor(handle=1, topic=topic, subscription="sub", fencing_token=1 << 40))
+
+    async def messages() -> AsyncIterator[pb.SourceMessage]:
+        yield hello
+        yield asked
+        await asyncio.sleep(3_600)
+
+    async with aio.insecure_channel(daemon.address) as channel, asyncio.timeout(60):
+        async for said in rpc.AckSinkStub(channel).Publish(messages()):
+            assert said.WhichOneof("message") != "refused", said
+            if said.WhichOneof("message") == "state_end":
+                return
+
+
+@pytest.mark.timeout(400)
+async def test_a_broker_goes_on_while_its_daemon_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meters_port = free_port()
+    for name, value in {
+        "OTEL_SDK_DISABLED": "false", "OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1",
+        "OTEL_EXPORTER_PROMETHEUS_PORT": str(meters_port),
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+
+    def meters() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{meters_port}/metrics", timeout=30) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    async with field(tmp_path, VERSION) as at:
+        daemon, broker = at.daemons[0], at.broker(conf=CONF)
+        page, do = page_of(broker), at.clients.do
+        await start(broker)
+        await do("client", name="main", url=broker.service_url)
+        for each in (OF, LATE):
+            await do("subscribe", name=each["topic"], client="main", **each, queue=20)
+        await do("send", client="main", topic=OF["topic"], count=300)
+        await do("through", **OF)
+
+        # what the pages show of a healthy broker
+        healthy = page.now()
+        assert page.of("link_up") == 1 and page.of('cursors{state="kept"}') >= 2 and page.of('cursors{state="stock"}') == 0, healthy
+        assert page.of("opens_total") >= 2 and page.of("receipt_latency_seconds_count") > 0 and page.of("acks_without_room_total") == 0, (
+            healthy
+        )
+        assert page.of('receipt_latency_seconds_bucket{le="+Inf"}') == page.of("receipt_latency_seconds_count"), healthy
+        by_meter = Page(meters).now()
+        assert [by_meter[name] for name in by_meter if name.startswith("pulsar_broker_cursorkeeper_link_up")] == [1], by_meter
+        assert any(name.startswith("pulsar_broker_cursorkeeper_receipt_latency_seconds_count") for name in by_meter), by_meter
+        assert any('pulsar_managed_ledger_cursor_name="sub"' in name for name in by_meter), by_meter
+
+        # the daemon stands still: acks wait up to the limit, dispatch pauses, delayed messages that are due wait, too
+        loop = asyncio.get_running_loop()
+        await do("send", client="main", topic=LATE["topic"], count=50, delay_ms=int(DELAY_S * 1_000))
+        due = loop.time() + DELAY_S
+        os.kill(daemon.pid, signal.SIGSTOP)
+        await do("send", client="main", topic=OF["topic"], count=2_000)
+        deliveries = await is_paused(at, page)
+        in_time = loop.time() < due
+        assert deliveries < 2_300, deliveries
+        assert page.of('cursors{state="paused"}') >= 2 and page.of('cursors{state="kept"}') == 0
+        assert page.of("waiting_bytes") > 0 and page.of("waiting_oldest_seconds") > 0
+        assert page.of('cursor_waiting_acks{namespace="public/default",ledger_name="public/default/persistent/busy",cursor_name="sub"}') > 0
+        await asyncio.sleep(max(0.0, due + 3 - loop.time()))
+        held = await do("report", **LATE)
+        assert not in_time or held["deliveries"] == 0, held
+        assert (await do("report", **OF))["deliveries"] == deliveries
+        os.kill(daemon.pid, signal.SIGCONT)
+        await goes_on(at, page)
+        assert (await do("report", **LATE))["confirmed"] == 50
+
+        # the daemon is killed: the same
+        await daemon.kill()
+        await page.becomes("link_up", lambda up: up == 0)
+        await do("send", client="main", topic=OF["topic"], count=1_000)
+        assert await is_paused(at, page) < 3_300
+        await daemon.start()
+        await goes_on(at, page)
+        assert page.of("link_connects_total") >= 2
+        stats = await admin(broker, "GET", f"persistent/{NAMESPACE}/busy/internalStats")
+        assert isinstance(stats, dict)
+        cursor = stats["cursors"]["sub"]
+        assert cursor["state"] == "Open" and cursor["totalNonContiguousDeletedMessagesRange"] == 0 and cursor["cursorLedger"] == -1, cursor
+
+        # what was acked beyond the limit is kept, too: after a kill nothing of it comes
+        await kill(broker)
+        await start(broker)
+        await do("drop")
+        await do("client", name="main", url=broker.service_url)
+        before = (await do("report", **OF))["deliveries"]
+        await do("subscribe", name="judge", client="main", **OF)
+        said = await at.clients.settled(OF["topic"], client="main", opens=0)
+        assert said["deliveries"] == before + 1, said
+
+        # a load without an answer goes on with Pulsar's own cursors, and the next one with the keeper's
+        await do("close", name="judge")
+        await daemon.kill()
+        await admin(broker, "PUT", f"persistent/{NAMESPACE}/busy/unload")
+        await do("subscribe", name="own", client="main", topic=OF["topic"], sub="own")
+        assert page.of("stock_topics") == 1 and page.of("stock_loads_total") == 1 and page.of('cursors{state="stock"}') == 2, page.now()
+        assert page.of("failed_loads_total") >= 1 and page.of("closes_without_word_total") >= 1, page.now()
+        assert "Loaded with Pulsar's own cursors" in broker.log.read_text()
+        await do("send", client="main", topic=OF["topic"], count=20)
+        await do("delivered", topic=OF["topic"], sub="own", numbers=20, answers=1)
+        await daemon.start()
+        await admin(broker, "PUT", f"persistent/{NAMESPACE}/busy/unload")
+        await do("subscribe", name="judge", client="main", **OF)
+        said = await at.clients.settled(OF["topic"], client="main", opens=0)
+        assert said["deliveries"] == before + 22, said
+        assert page.of("stock_topics") == 0 and page.of("stale_total") == 1 and page.of("imports_total") == 1, page.now()
+
+        # a topic that nobody reads is unloaded when a newer load has its cursor
+        alone = f"persistent://{NAMESPACE}/alone"
+        await admin(broker, "PUT", f"persistent/{NAMESPACE}/alone")
+        await admin(broker, "PUT", f"persistent/{NAMESPACE}/alone/subscription/sub", {"ledgerId": -1, "entryId": -1})
+        assert alone in topics_of(broker)
+        await displace(daemon, alone)
+        await until("the topic is unloaded", lambda: alone not in topics_of(broker))
+        assert page.of("fenced_total") == 1
+        assert f"[{NAMESPACE}/persistent/alone] This load of the topic is over" in broker.log.read_text()
