@@ -45,6 +45,7 @@ public final class OutageMain {
         Map<String, Story> all = new LinkedHashMap<>();
         all.put("acks wait within their limits, and nothing is lost", stories::waits);
         all.put("a load without an answer goes on with Pulsar's own cursors, and the next one notices", stories::goesOnWithStock);
+        all.put("a load deletes no data ledger that one of its cursors needs", stories::trimsNothingTooEarly);
         all.put("figures are as Pulsar's own", stories::comparesFigures);
         for (Map.Entry<String, Story> each : all.entrySet()) {
             stories.name = "public/default/persistent/outage-" + Long.toHexString(System.nanoTime());
@@ -315,5 +316,23 @@ public final class OutageMain {
         List<String> different = stock.keySet().stream().filter(each -> !String.valueOf(stock.get(each)).equals(String.valueOf(kept.get(each))))
                 .map(each -> each + ": Pulsar's own " + stock.get(each) + ", kept " + kept.get(each)).toList();
         check(different.isEmpty(), String.join("; ", different));
+    }
+
+    private void trimsNothingTooEarly() throws Exception {
+        LiveTopic stock = published(STOCK, Map.of(), 30);
+        for (int i = 0; i < 8; i++) {
+            LiveTopic.markDelete(stock.cursor("done-" + i), stock.ledger.getLastConfirmedEntry(), Map.of()).get(WAIT_S, TimeUnit.SECONDS);
+        }
+        end(stock);
+        LiveTopic kept = new LiveTopic(zooKeeper, keeper, name, Map.of(), config -> {
+            config.setRetentionTime(0, TimeUnit.SECONDS);
+            config.setRetentionSizeInMB(0);
+        });
+        CompletableFuture<Void> trimmed = new CompletableFuture<>();
+        kept.ledger.trimConsumedLedgersInBackground(trimmed);
+        trimmed.get(WAIT_S, TimeUnit.SECONDS);
+        same(30, kept.entries().size(), "entries");
+        same(30L, kept.cursor(SUBSCRIPTION).getNumberOfEntries(), "entries to be delivered");
+        end(kept);
     }
 }
