@@ -273,7 +273,7 @@ class _MetadataSetUp(_PulsarProcess):
         flags = {
             "cluster": self._of.name,
             "metadata-store": store,
-            "configuration-metadata-store": store,
+            "configuration-metadata-store": f"zk:{self._of.configuration}",
             "existing-bk-metadata-service-uri": f"zk+hierarchical://{self._of.zookeeper}/ledgers",
             # Asked for, and used only between clusters.
             "web-service-url": "http://127.0.0.1:8080",
