@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-LINES = {"4.2": "4.2.4", "5.0": "5.0.0-M1"}
+LINES = {"4.0": "4.0.7", "4.2": "4.2.4", "5.0": "5.0.0-M1"}
 """Line of Pulsar -> the version that its tests run on."""
 
 _PLUGIN = Path(__file__).resolve().parents[3] / "java" / "pulsar-plugin"
-JAR = _PLUGIN / "pulsar-4.2" / "target" / "cursorkeeper-pulsar-plugin-4.2.jar"
-"""One for all lines from 4.2 on."""
+JARS = {line: _PLUGIN / f"pulsar-{line}" / "target" / f"cursorkeeper-pulsar-plugin-{line}.jar" for line in ("4.0", "4.2")}
+JAR = JARS["4.2"]
+"""For all lines from there on."""
+
+
+def jar_of(line: str) -> Path:
+    return JARS.get(line, JAR)
 
 
 def class_path(line: str) -> str:
     """The plugin's jar, its tests, and what Pulsar's managed ledger needs."""
-    if not JAR.is_file():
-        raise AssertionError(f"{JAR} is missing: make plugin-jar")
+    jar = jar_of(line)
+    if not jar.is_file():
+        raise AssertionError(f"{jar} is missing: make plugin-jar")
     target = _PLUGIN / f"pulsar-{line}" / "target"
-    return os.pathsep.join([str(JAR), str(target / "test-classes"), (target / "pulsar.classpath").read_text().strip()])
+    return os.pathsep.join([str(jar), str(target / "test-classes"), (target / "pulsar.classpath").read_text().strip()])

@@ -15,7 +15,7 @@ from cursorkeeper.demo.pulsar.play import plugin_conf
 from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
 from cursorkeeper_clients.stack import PulsarCluster, StackError, Standalone
 
-from daemon.tests.pulsar_plugin.jar import JAR, LINES
+from daemon.tests.pulsar_plugin.jar import JAR, LINES, jar_of
 
 pytestmark = pytest.mark.jvm
 T = TypeVar("T")
@@ -26,7 +26,11 @@ RECEIVED_MAX = 2 * ACKS_IN_FLIGHT_MAX
 """So many messages have not been received when no receipt has come: few of them are not acked."""
 QUIET_LINES = 10
 """Lines of progress: so long no receipt comes, which is seen if it does."""
-LEDGERS = {"managedLedgerMaxEntriesPerLedger": str(ENTRIES_PER_LEDGER), "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+CONF = {
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",  # by default since 4.1
+    "managedLedgerMaxEntriesPerLedger": str(ENTRIES_PER_LEDGER),
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+}
 
 
 @pytest.fixture
@@ -65,15 +69,15 @@ async def no_receipt_comes(consumer: LineProcess, daemon: DaemonProcess) -> None
         os.kill(daemon.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("version", LINES.values())
+@pytest.mark.parametrize(("line", "version"), LINES.items())
 @pytest.mark.timeout(400)
 async def test_receipts_wait_for_the_daemon_and_a_killed_broker_delivers_nothing_again(
-    stack: Standalone, daemon: DaemonProcess, version: str, tmp_path: Path
+    stack: Standalone, daemon: DaemonProcess, line: str, version: str, tmp_path: Path
 ) -> None:
     cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=version, name=f"killed-{version}")
     await asyncio.to_thread(cluster.set_up)
     try:
-        broker = cluster.broker(conf=LEDGERS | plugin_conf(version, daemon.address), extra_class_path=[JAR])
+        broker = cluster.broker(conf=CONF | plugin_conf(version, daemon.address), extra_class_path=[jar_of(line)])
         await asyncio.to_thread(broker.start)
         name = f"persistent://public/default/killed-{version}"
         topic = Topic(version, broker.service_url, name, MESSAGES, tmp_path / "traffic.log")

@@ -28,8 +28,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 T = TypeVar("T")
 STORAGE_CLASS = "io.cursorkeeper.pulsar.CursorKeeperStorage"
 _JAVA = Path(__file__).resolve().parents[4] / "java"
-PLUGIN = _JAVA / "pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
-"""The one jar fits Pulsar 4.2 and later."""
 RECEIPTS = _JAVA / "pulsar-receipts/target/cursorkeeper-pulsar-receipts.nar"
 """For brokers before 5.0, which do not make receipts wait by themselves."""
 NAMESPACE = "public/default"
@@ -56,8 +54,9 @@ class Case:
 
 def find_plugin(version: str) -> Path | None:
     """The jar that this checkout has built, if it is made for this version."""
-    built = PLUGIN.is_file() and RECEIPTS.is_file()
-    return PLUGIN if built and not version.startswith("4.0") else None
+    line = "4.0" if version.startswith("4.0") else "4.2"
+    jar = _JAVA / f"pulsar-plugin/pulsar-{line}/target/cursorkeeper-pulsar-plugin-{line}.jar"
+    return jar if jar.is_file() and RECEIPTS.is_file() else None
 
 
 def plugin_conf(version: str, address: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.NavigableMap;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
@@ -180,7 +181,9 @@ final class KeptLedger extends ManagedLedgerImpl {
 
     /** Entries of the topic's data ledgers; 0: it is written now. */
     NavigableMap<Long, Long> dataLedgers() {
-        return Line.entries(this);
+        NavigableMap<Long, Long> entries = new TreeMap<>();
+        ledgers.forEach((id, info) -> entries.put(id, info.hasEntries() ? info.getEntries() : 0L));
+        return entries;
     }
 
     void opened(KeptManagedCursor cursor) {
@@ -226,7 +229,7 @@ final class KeptLedger extends ManagedLedgerImpl {
             return;
         }
         LOG.error("[{}] This load of the topic is over, it is fenced and unloaded: {}", getName(), why);
-        Line.executor(this).execute(() -> {
+        getExecutor().execute(() -> {
             setFenced();
             open.forEach(KeptManagedCursor::leave);
             unload(UNLOAD_TRIES);

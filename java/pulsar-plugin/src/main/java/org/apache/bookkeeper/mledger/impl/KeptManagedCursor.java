@@ -26,6 +26,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Predicate;
 import java.util.function.Supplier;
@@ -50,7 +51,7 @@ import org.slf4j.LoggerFactory;
  * elsewhere, so nothing waits under the lock. Answers run on the managed ledger's executor, in their order. Data ledgers are trimmed by
  * what is durable. The znode holds Pulsar's string properties, and after a clean stop the way back to Pulsar's own cursors.
  */
-final class KeptManagedCursor extends ManagedCursorImpl {
+final class KeptManagedCursor extends LineCursor {
 
     private static final Logger LOG = LoggerFactory.getLogger(KeptManagedCursor.class);
 
@@ -183,7 +184,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     KeptManagedCursor(BookKeeper bookKeeper, KeptLedger ledger, String name) {
         super(bookKeeper, ledger, name);
         topic = ledger;
-        executor = Line.executor(ledger);
+        executor = ledger.getExecutor();
         room = ledger.keeping().waitingAcks().share(this::lookAgain);
         super.setThrottleMarkDelete(0);
     }
@@ -200,20 +201,20 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     }
 
     private <T> T given(Supplier<T> work) {
-        lock.writeLock().lock();
+        writeLock().lock();
         try {
             return work.get();
         } finally {
-            lock.writeLock().unlock();
+            writeLock().unlock();
         }
     }
 
     private void locked(Runnable work) {
-        lock.writeLock().lock();
+        writeLock().lock();
         try {
             work.run();
         } finally {
-            lock.writeLock().unlock();
+            writeLock().unlock();
         }
     }
 
@@ -504,7 +505,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             receiptWaitsFor(refuse(answer, "it is not taken: unconfirmed acks fill the memory that they may have"));
             return;
         }
-        lock.writeLock().lock();
+        writeLock().lock();
         try {
             change = new Change(generation);
             super.asyncDelete(given, outcome, null);
@@ -518,7 +519,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             }
         } finally {
             change = null;
-            lock.writeLock().unlock();
+            writeLock().unlock();
         }
         receiptFails(outcome);
         outcome.tellIfFailed(answer);
@@ -562,13 +563,13 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             return;
         }
         boolean isBehind = false; // Pulsar refuses what is acked already; before 5.0 the client does not hear of it
-        lock.writeLock().lock();
+        writeLock().lock();
         try {
             change = new Change(generation);
             BitSet before = batchDeletedIndexes == null ? null : copy(batchDeletedIndexes.get(plain));
             super.asyncMarkDelete(partial ? position : plain, properties, outcome, null);
             if (partial && isRefusedAtLedgerStart(plain, outcome)) {
-                internalAsyncMarkDelete(markDeletePosition, properties, outcome, null, null);
+                changed(markDeletePosition, properties, outcome, null);
             }
             if (outcome.failure == null) {
                 if (partial) {
@@ -587,7 +588,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             }
         } finally {
             change = null;
-            lock.writeLock().unlock();
+            writeLock().unlock();
         }
         if (!isBehind) {
             receiptFails(outcome);
@@ -619,7 +620,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         }
     }
 
-    private static void tellMarkDelete(MarkDeleteCallback callback, Object ctx, ManagedLedgerException failure) {
+    static void tellMarkDelete(MarkDeleteCallback callback, Object ctx, ManagedLedgerException failure) {
         if (failure == null) {
             callback.markDeleteComplete(ctx);
         } else {
@@ -687,14 +688,9 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         }
     }
 
-    /** Pulsar would persist here. Within a change it is enough to note it; otherwise it is a reset. */
+    /** Within a change it is enough to note it. */
     @Override
-    protected void internalAsyncMarkDelete(
-            Position position, Map<String, Long> properties, MarkDeleteCallback callback, Object ctx, Runnable reset) {
-        if (reset != null) {
-            reset(position, callback, ctx, reset);
-            return;
-        }
+    void changed(Position position, Map<String, Long> properties, MarkDeleteCallback callback, Object ctx) {
         topic.getMbean().addMarkDeleteOp();
         change.markDelete(position);
         LAST_MARK_DELETE_ENTRY_UPDATER.updateAndGet(this, last -> last != null && last.newPosition.compareTo(position) > 0
@@ -767,7 +763,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
         Position durable = null;
         List<Answer> answers;
         long waitedNs;
-        lock.writeLock().lock();
+        writeLock().lock();
         try {
             waitedNs = room.groupEnds(group.answers.size());
             if (waiting == group) {
@@ -779,7 +775,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
                 persistentMarkDeletePosition = durable;
             }
         } finally {
-            lock.writeLock().unlock();
+            writeLock().unlock();
         }
         mbean.persistToLedger(failed == null);
         if (failed == null) {
@@ -821,10 +817,11 @@ final class KeptManagedCursor extends ManagedCursorImpl {
     // ---- reset
 
     /** Seek: nothing of the memory changes before the keeper has it durable. */
-    private void reset(Position target, MarkDeleteCallback callback, Object ctx, Runnable memory) {
-        Answer answer = failure -> tellMarkDelete(callback, ctx, failure);
+    @Override
+    void reset(Position target, Runnable memory, Consumer<ManagedLedgerException> caller) {
+        Answer answer = caller::accept;
         CompletableFuture<Integer> done;
-        lock.writeLock().lock();
+        writeLock().lock();
         try {
             if (getName().equals(COMPACTION) || holdsNothingAbove(target)) {
                 memory.run();
@@ -834,7 +831,7 @@ final class KeptManagedCursor extends ManagedCursorImpl {
             tellNewLedgers(target.getLedgerId());
             done = keeper.reset(words(target));
         } finally {
-            lock.writeLock().unlock();
+            writeLock().unlock();
         }
         done.whenComplete((now, failed) -> executor.execute(() -> {
             if (failed != null) {

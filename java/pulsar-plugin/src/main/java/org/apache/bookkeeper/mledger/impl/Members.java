@@ -14,6 +14,7 @@ import java.lang.reflect.Modifier;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Stream;
 import org.apache.pulsar.broker.service.Subscription;
 import org.apache.pulsar.broker.service.Topic;
 
@@ -24,9 +25,11 @@ import org.apache.pulsar.broker.service.Topic;
  */
 final class Members {
 
+    private static final String SUBSCRIPTION =
+            "field org.apache.pulsar.broker.service.EntryFilterSupport subscription Lorg/apache/pulsar/broker/service/Subscription;";
+
     /** What is used though it is not accessible. */
-    static final List<String> BY_HANDLE = List.of(
-            "field org.apache.pulsar.broker.service.EntryFilterSupport subscription Lorg/apache/pulsar/broker/service/Subscription;");
+    static final List<String> BY_HANDLE = Stream.concat(Stream.of(SUBSCRIPTION), Line.BY_HANDLE.stream()).toList();
 
     static final List<String> TABLE = table();
 
@@ -112,7 +115,7 @@ final class Members {
 
     /** The topic of a dispatcher; null if it cannot be had. */
     static Topic topicOf(Object dispatcher) {
-        String[] words = BY_HANDLE.get(0).split(" ");
+        String[] words = SUBSCRIPTION.split(" ");
         try {
             Class<?> owner = Class.forName(words[1], false, Members.class.getClassLoader());
             if (!owner.isInstance(dispatcher)) {

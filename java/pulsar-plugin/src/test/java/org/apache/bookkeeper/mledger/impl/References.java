@@ -75,7 +75,7 @@ final class References {
                 continue;
             }
             String descriptor = Type.getMethodDescriptor(method);
-            if (type.getSuperclass() == null || ours.contains(type.getSuperclass().getName().replace('.', '/'))) {
+            if (type.getSuperclass() == null) {
                 continue;
             }
             Member above = Members.find(type.getSuperclass(), "method", method.getName(), descriptor);

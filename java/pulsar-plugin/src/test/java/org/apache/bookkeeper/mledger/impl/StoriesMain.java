@@ -54,6 +54,8 @@ public final class StoriesMain {
         all.put("acks of parts of a batch join, one by one or cumulative", stories::joinsParts);
         all.put("a part of a ledger's first batch is acked cumulatively", stories::acksPartOfFirst);
         all.put("a client's receipt waits for the keeper", stories::receipts);
+        all.put("a mark-delete property that is removed is gone", stories::removesAProperty);
+        all.put("a seek that fails changes nothing", stories::seeksInVain);
         for (Map.Entry<String, Story> each : all.entrySet()) {
             stories.name = "public/default/persistent/story-" + Long.toHexString(System.nanoTime());
             try {
@@ -347,6 +349,44 @@ public final class StoriesMain {
         check(state(kept).acked.isEmpty(), "acks of the deleted subscription are there");
         ack(kept, 3);
         Naive before = state(kept);
+        kept.crash();
+        LiveTopic again = load(keeper);
+        same(before, state(again));
+        end(again);
+    }
+
+    /** A replicated subscription is marked by such a property, and unmarked. */
+    private void removesAProperty() throws Exception {
+        LiveTopic kept = worked(keeper);
+        ManagedCursorImpl cursor = kept.cursor(SUBSCRIPTION);
+        check(cursor.putProperty("replicated", 1L) && cursor.removeProperty("n"), "the cursor has no properties");
+        ack(kept, 23);
+        check(cursor.removeProperty("replicated"), "the cursor has no properties");
+        ack(kept, 24);
+        Naive before = state(kept);
+        check(before.properties.isEmpty(), "properties are " + before.properties);
+        kept.crash();
+        LiveTopic again = load(keeper);
+        same(before, state(again));
+        check(again.cursor(SUBSCRIPTION).removeProperty("absent"), "the cursor has no properties");
+        end(again);
+    }
+
+    /** What a clean stop would write for Pulsar's own cursors stays, too. */
+    private void seeksInVain() throws Exception {
+        LiveTopic kept = worked(keeper);
+        Naive before = state(kept);
+        ManagedCursorImpl cursor = kept.cursor(SUBSCRIPTION);
+        ((KeptLedger) kept.ledger).link().close();
+        try {
+            LiveTopic.reset(cursor, kept.entries().get(22)).get(STORY_MAX_S, TimeUnit.SECONDS);
+            throw new AssertionError("it went without the keeper");
+        } catch (ExecutionException expected) {
+            check(expected.getCause() instanceof ManagedLedgerException, expected.toString());
+        }
+        same(before, Naive.of(cursor, kept.entries()));
+        check(cursor.lastMarkDeleteEntry.newPosition.equals(cursor.getMarkDeletedPosition()), "it would stop at "
+                + cursor.lastMarkDeleteEntry.newPosition);
         kept.crash();
         LiveTopic again = load(keeper);
         same(before, state(again));
