@@ -34,9 +34,14 @@ public final class Keeping {
     public static void check() {
         List<String> missing = Members.missing(Keeping.class.getClassLoader());
         if (!missing.isEmpty()) {
-            String version = ManagedLedgerFactoryImpl.class.getPackage().getImplementationVersion();
-            throw new UnsupportedPulsarException(version == null ? "of this broker" : version, missing);
+            throw new UnsupportedPulsarException(version(), missing);
         }
+    }
+
+    /** Of a package in which nothing of ours lies: a package has the version of the jar that is asked first. */
+    static String version() {
+        String version = ManagedLedgerFactoryConfig.class.getPackage().getImplementationVersion();
+        return version == null ? "of this broker" : version;
     }
 
     /** Read at every connection, so that a new one counts without a restart. */

@@ -152,7 +152,7 @@ final class KeptLedger extends ManagedLedgerImpl {
      * what the cursors of the keeper do at the end of their loads: none of them notes a version after this.
      */
     void loadStock(ManagedLedgerInitializeLedgerCallback callback) {
-        Line.executor(this).execute(() -> {
+        getExecutor().execute(() -> {
             isStock = true;
             open.forEach(KeptManagedCursor::leave);
             List<ManagedCursor> loaded = new ArrayList<>();
@@ -170,7 +170,7 @@ final class KeptLedger extends ManagedLedgerImpl {
                 } else {
                     callback.initializeFailed(new ManagedLedgerException("the cursors' znodes cannot be written", failed));
                 }
-            }, Line.executor(this));
+            }, getExecutor());
         });
     }
 

@@ -28,6 +28,11 @@ class MembersTest {
     }
 
     @Test
+    void theVersionThatLacksThemIsPulsars() {
+        assertTrue(Keeping.version().matches("[45]\\.[0-9]+\\.[0-9]+.*"), Keeping.version());
+    }
+
+    @Test
     void whatIsMissingIsNamed() {
         String cursor = "org.apache.bookkeeper.mledger.impl.ManagedCursorImpl";
         List<String> wrong = List.of(
