@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cursorkeeper.pulsar.CommandScope;
 import io.netty.buffer.ByteBuf;
+import io.netty.buffer.Unpooled;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.channel.embedded.EmbeddedChannel;
@@ -80,16 +81,12 @@ class ReceiptGateTest {
         if (frame == null) {
             return null;
         }
-        try {
-            frame.skipBytes(2 * Integer.BYTES);
-            BaseCommand command = new BaseCommand();
-            command.parseFrom(frame, frame.readableBytes());
-            CommandAckResponse copy = new CommandAckResponse().copyFrom(command.getAckResponse());
-            copy.materialize();
-            return copy;
-        } finally {
-            frame.release();
-        }
+        byte[] bytes = new byte[frame.skipBytes(2 * Integer.BYTES).readableBytes()];
+        frame.readBytes(bytes);
+        frame.release();
+        BaseCommand command = new BaseCommand();
+        command.parseFrom(Unpooled.wrappedBuffer(bytes), bytes.length);
+        return command.getAckResponse();
     }
 
     private List<Long> sentRequests() {
