@@ -274,7 +274,7 @@ public final class OutageMain {
         figures.put("entries", cursor.getNumberOfEntries());
         figures.put("markDeleteRate", topic.ledger.getStats().getMarkDeleteRate());
         figures.put("persistentMarkDelete", number(entries, cursor.getPersistentMarkDeletedPosition().toString()));
-        figures.put("slowestConsumer", number(entries, String.valueOf(topic.ledger.getCursors().getSlowestCursorPosition())));
+        figures.put("activeEntries", topic.ledger.getNumberOfActiveEntries()); // those behind the slowest cursor
         figures.put("persistLedgerErrors", cursor.getStats().getPersistLedgerErrors());
         figures.put("isPersisted", cursor.getStats().getPersistLedgerSucceed() > 0);
         figures.put("throughput", cursor.getStats().getName() + " of " + cursor.getStats().getLedgerName().replaceAll(".*-of-.*", "it"));
