@@ -11,6 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 from cursorkeeper_clients.ack_stream import SourceConnection
 from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
+from cursorkeeper_clients.stack.pulsar import QUICK
 
 from daemon.tests.cli.test_real_stack import Daemon, json_lines, tool
 
@@ -71,7 +72,7 @@ def test_what_a_forced_delete_leaves(stack: Standalone, tmp_path: Path) -> None:
     daemon = Daemon(stack, tmp_path, "--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1")
     asyncio.run(keep(daemon.address))
     assert daemon.stop() == 0
-    with PulsarCluster(tmp_path / "pulsar", stack.zookeeper) as cluster:
+    with PulsarCluster(tmp_path / "pulsar", stack.zookeeper, java_options=QUICK) as cluster:
         broker = cluster.broker(conf=ONE_BOOKIE)
         broker.start()
         admin = Admin(broker)

@@ -14,6 +14,7 @@ from cursorkeeper.demo.processes import DaemonProcess, LineProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
 from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
 from cursorkeeper_clients.stack import PulsarCluster, StackError, Standalone
+from cursorkeeper_clients.stack.pulsar import QUICK
 
 from daemon.tests.pulsar_plugin.jar import JAR, LINES, jar_of
 
@@ -74,7 +75,7 @@ async def no_receipt_comes(consumer: LineProcess, daemon: DaemonProcess) -> None
 async def test_receipts_wait_for_the_daemon_and_a_killed_broker_delivers_nothing_again(
     stack: Standalone, daemon: DaemonProcess, line: str, version: str, tmp_path: Path
 ) -> None:
-    cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=version, name=f"killed-{version}")
+    cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=version, name=f"killed-{version}", java_options=QUICK)
     await asyncio.to_thread(cluster.set_up)
     try:
         broker = cluster.broker(conf=CONF | plugin_conf(version, daemon.address), extra_class_path=[jar_of(line)])
@@ -104,7 +105,7 @@ async def test_a_pulsar_that_waits_by_itself_does_not_start_with_the_gate_of_rec
     stack: Standalone, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     version = LINES["5.0"]
-    with PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=version) as cluster:
+    with PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=version, java_options=QUICK) as cluster:
         broker = cluster.broker(conf=plugin_conf("4.2.4", daemon.address), extra_class_path=[JAR])
         with pytest.raises(StackError):
             await asyncio.to_thread(broker.start)

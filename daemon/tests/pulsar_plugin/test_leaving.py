@@ -14,6 +14,7 @@ from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
 from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
 from cursorkeeper_clients.stack import PulsarCluster, Standalone
+from cursorkeeper_clients.stack.pulsar import QUICK
 
 from daemon.tests.pulsar_plugin.jar import JAR
 from daemon.tests.pulsar_plugin.test_broker import traffic
@@ -41,7 +42,7 @@ async def test_after_a_crash_pulsar_goes_on_with_what_the_daemon_had(tmp_path: P
     with Standalone(tmp_path / "stack", bookies=2, arguments=["--migrator"]) as stack:
         (tmp_path / "daemon").mkdir()
         daemon = DaemonProcess(tmp_path / "daemon", stack.gateway, stack.zookeeper)
-        cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=VERSION, name="leaving")
+        cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=VERSION, name="leaving", java_options=QUICK)
         await asyncio.gather(daemon.start(), asyncio.to_thread(cluster.set_up))
         broker = cluster.broker(conf=LEDGERS | plugin_conf(VERSION, daemon.address), extra_class_path=[JAR])
         try:

@@ -12,6 +12,7 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
 from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
+from cursorkeeper_clients.stack.pulsar import QUICK
 
 from daemon.tests.pulsar_plugin.jar import JAR, LINES
 from daemon.tests.pulsar_plugin.test_broker import LEDGERS, MESSAGES, traffic
@@ -49,7 +50,7 @@ async def test_a_crash_costs_what_the_shadow_said(tmp_path: Path) -> None:
     with Standalone(tmp_path / "stack", bookies=2) as stack:
         (tmp_path / "daemon").mkdir()
         daemon = DaemonProcess(tmp_path / "daemon", stack.gateway, stack.zookeeper)
-        cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=VERSION, name="shadow")
+        cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=VERSION, name="shadow", java_options=QUICK)
         await asyncio.gather(daemon.start(), asyncio.to_thread(cluster.set_up))
         broker = cluster.broker(conf=LEDGERS | SHADOW | {"cursorKeeperAddress": daemon.address}, extra_class_path=[JAR])
         try:
