@@ -15,7 +15,7 @@ from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
 from cursorkeeper_clients.stack.pulsar import QUICK
 
 from daemon.tests.pulsar_plugin.jar import JAR, LINES
-from daemon.tests.pulsar_plugin.test_broker import LEDGERS, MESSAGES, traffic
+from daemon.tests.pulsar_plugin.test_broker import CONF, MESSAGES, traffic
 
 pytestmark = pytest.mark.jvm
 VERSION = LINES["4.2"]
@@ -52,7 +52,7 @@ async def test_a_crash_costs_what_the_shadow_said(tmp_path: Path) -> None:
         daemon = DaemonProcess(tmp_path / "daemon", stack.gateway, stack.zookeeper)
         cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=VERSION, name="shadow", java_options=QUICK)
         await asyncio.gather(daemon.start(), asyncio.to_thread(cluster.set_up))
-        broker = cluster.broker(conf=LEDGERS | SHADOW | {"cursorKeeperAddress": daemon.address}, extra_class_path=[JAR])
+        broker = cluster.broker(conf=CONF | SHADOW | {"cursorKeeperAddress": daemon.address}, extra_class_path=[JAR])
         try:
             await asyncio.to_thread(broker.start)
             topic = Topic(VERSION, broker.service_url, "persistent://public/default/shadow", MESSAGES, tmp_path / "traffic.log")
