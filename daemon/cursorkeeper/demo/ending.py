@@ -14,8 +14,6 @@ from rich.markup import escape
 
 
 class Told(Protocol):
-    """A report of either demo."""
-
     @property
     def is_good(self) -> bool: ...
 

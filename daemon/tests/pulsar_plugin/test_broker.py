@@ -22,7 +22,7 @@ pytestmark = pytest.mark.jvm
 T = TypeVar("T")
 MESSAGES, ENTRIES_PER_LEDGER = 20_000, 4_000
 ACKS_IN_FLIGHT_MAX = 1_000
-"""Of Traffic.java."""
+"""So many acks Traffic.java sends without a receipt."""
 RECEIVED_MAX = 2 * ACKS_IN_FLIGHT_MAX
 """So many messages have not been received when no receipt has come: few of them are not acked."""
 QUIET_LINES = 10

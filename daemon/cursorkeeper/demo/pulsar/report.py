@@ -54,7 +54,6 @@ class Report:
 
     @property
     def unacked_not_delivered(self) -> int:
-        """Of both brokers."""
         return sum(half.unacked_not_delivered for half in (self.without, self.plugin) if half is not None)
 
     @property
@@ -89,7 +88,7 @@ class Report:
         ).decode()
 
     def show(self, console: Console) -> None:
-        """Fits 80 columns."""
+        """Prints the page, which fits into 80 columns."""
         halves = [("Pulsar as it is", self.without), ("with CursorKeeper", self.plugin)]
         shown = [(title, half) for title, half in halves if half is not None]
         numbers = [_number(title, half.redelivered) for title, half in shown]
