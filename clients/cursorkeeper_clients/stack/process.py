@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,6 +25,20 @@ from typing import BinaryIO
 from cursorkeeper_clients.stack.errors import StackError
 
 _TAIL_BYTES = 4096
+_FREEZE_MAX_S = 10.0
+
+
+def freeze(pid: int) -> None:
+    """SIGSTOP to a child of ours. Returns when every thread of it stands still: the signal alone returns before, and on a busy machine a
+    thread on the other core still answers for some milliseconds. Raises `StackError` if it ended, or moves after ten seconds."""
+    os.kill(pid, signal.SIGSTOP)
+    until_s = time.monotonic() + _FREEZE_MAX_S
+    while (state := os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
+        if time.monotonic() > until_s:
+            raise StackError(f"process {pid} still moves {_FREEZE_MAX_S:.0f} s after SIGSTOP")
+        time.sleep(0.001)
+    if state.si_code != os.CLD_STOPPED:
+        raise StackError(f"process {pid} ended before it could be stopped")
 
 
 class ServerProcess(ABC):
@@ -83,12 +98,16 @@ class ServerProcess(ABC):
         self._end(signal.SIGKILL, 10.0)
 
     def freeze(self) -> None:
-        """SIGSTOP: it is there and does not answer."""
-        self._signal(signal.SIGSTOP)
+        """SIGSTOP: it is there and does not answer. Returns when every thread stands still, see `freeze`."""
+        if not self.running:
+            raise StackError(f"{self.name} is not running")
+        freeze(self.pid)
 
     def thaw(self) -> None:
         """SIGCONT: what was sent meanwhile is read now."""
-        self._signal(signal.SIGCONT)
+        if not self.running:
+            raise StackError(f"{self.name} is not running")
+        os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> Mapping[str, object]:
         """SIGKILL if it runs, then start with the same arguments."""
@@ -104,11 +123,6 @@ class ServerProcess(ABC):
 
     def _failed(self, what: str) -> StackError:
         return StackError(f"{self.name} {what}. Its log {self.log} ends with:\n{self.log_tail() or '(nothing)'}")
-
-    def _signal(self, number: signal.Signals) -> None:
-        if not self.running:
-            raise StackError(f"{self.name} is not running")
-        os.kill(self.pid, number)
 
     def _end(self, number: signal.Signals, max_s: float) -> None:
         process, self._process = self._process, None

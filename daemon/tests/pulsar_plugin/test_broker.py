@@ -14,6 +14,7 @@ from cursorkeeper.demo.processes import DaemonProcess, LineProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
 from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
 from cursorkeeper_clients.stack import PulsarCluster, StackError, Standalone
+from cursorkeeper_clients.stack.process import freeze
 from cursorkeeper_clients.stack.pulsar import QUICK
 
 from daemon.tests.pulsar_plugin.jar import JAR, LINES, jar_of
@@ -59,7 +60,7 @@ async def progress(consumer: LineProcess) -> dict[str, Any]:
 
 async def no_receipt_comes(consumer: LineProcess, daemon: DaemonProcess) -> None:
     """Starts a consumer while the daemon stands still: it acks as far as it may without a receipt. Then the daemon goes on."""
-    os.kill(daemon.pid, signal.SIGSTOP)
+    freeze(daemon.pid)
     try:
         await consumer.start()
         while (await progress(consumer))["waiting"] < ACKS_IN_FLIGHT_MAX:

@@ -16,6 +16,7 @@ from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 from cursorkeeper_clients.stack import PulsarBroker, Standalone
 from cursorkeeper_clients.stack.ports import free_port
+from cursorkeeper_clients.stack.process import freeze
 from grpc import aio
 
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, admin, field, kill, start, until
@@ -155,7 +156,7 @@ async def test_a_broker_goes_on_while_its_daemon_is_away(tmp_path: Path, monkeyp
         loop = asyncio.get_running_loop()
         await do("send", client="main", topic=LATE["topic"], count=50, delay_ms=int(DELAY_S * 1_000))
         due = loop.time() + DELAY_S
-        os.kill(daemon.pid, signal.SIGSTOP)
+        freeze(daemon.pid)
         await do("send", client="main", topic=OF["topic"], count=2_000)
         deliveries = await is_paused(at, page)
         in_time = loop.time() < due

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cursorkeeper_clients.stack import PulsarBroker
+from cursorkeeper_clients.stack.process import freeze
 
 from daemon.tests.pulsar_plugin.field import Field, admin, field, kill, start, stop, topics_of, until
 
@@ -48,7 +49,7 @@ async def zombie(at: Field, first: PulsarBroker, second: PulsarBroker, name: str
     daemon = at.daemons[0 if stopped is first else 1]
     stopped.freeze()
     if daemons:
-        os.kill(daemon.pid, signal.SIGSTOP)
+        freeze(daemon.pid)
     try:
         await do("held", name=f"{name}-late", ack=1)
         await do("mark")
