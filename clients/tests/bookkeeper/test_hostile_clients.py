@@ -34,7 +34,7 @@ STALL_MAX_MS = 3_000
 SILENT_S = 30
 WRITERS = 200
 IN_FLIGHT_MAX_BYTES = 40 << 20
-"""An eighth of the memory, and a message for each thread that saw room in the window at the same time."""
+"""An eighth of the memory, and one message on top."""
 APPENDS = 150
 """Of the well-behaved client while the others do their worst."""
 APPEND_MAX_S = 60.0

@@ -18,8 +18,10 @@ import java.io.InputStream;
  *
  * @param request null if it is refused
  * @param refusal null if it is taken
+ * @param bytes of the message as it came
+ * @param entries in it
  */
-public record AppendMessage(AppendRequest request, LedgerFailure refusal) {
+public record AppendMessage(AppendRequest request, LedgerFailure refusal, int bytes, int entries) {
   private static final Parser<AppendRequest> PARSER = DiscardUnknownFieldsParser.wrap(AppendRequest.parser());
 
   /** Reads messages; one beyond a limit comes out as a refusal, not as an error of the transport. */
@@ -35,8 +37,7 @@ public record AppendMessage(AppendRequest request, LedgerFailure refusal) {
         try {
           return of(stream.readAllBytes(), entriesMax, ledgersMax);
         } catch (IOException broken) {
-          return new AppendMessage(null, LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "BAD_REQUEST",
-              "the message is not an AppendRequest: " + broken.getMessage()));
+          return refused("BAD_REQUEST", "the message is not an AppendRequest: " + broken.getMessage());
         }
       }
     };
@@ -60,11 +61,15 @@ public record AppendMessage(AppendRequest request, LedgerFailure refusal) {
       }
       message.popLimit(outer);
       if (ledgers > ledgersMax || entries > entriesMax) {
-        return new AppendMessage(null, LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "MESSAGE_TOO_MANY",
+        return refused("MESSAGE_TOO_MANY",
             "a message holds more than " + (ledgers > ledgersMax ? ledgersMax + " ledgers (message_ledgers_max)"
-                : entriesMax + " entries (message_entries_max)") + "; Describe tells the limits: send smaller messages"));
+                : entriesMax + " entries (message_entries_max)") + "; Describe tells the limits: send smaller messages");
       }
     }
-    return new AppendMessage(PARSER.parseFrom(bytes), null);
+    return new AppendMessage(PARSER.parseFrom(bytes), null, bytes.length, entries);
+  }
+
+  private static AppendMessage refused(String code, String why) {
+    return new AppendMessage(null, LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, code, why), 0, 0);
   }
 }

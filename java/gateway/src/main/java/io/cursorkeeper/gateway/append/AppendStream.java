@@ -95,7 +95,7 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     synchronized (this) {
       waiting = ended ? null : message;
     }
-    shared.window().whenRoom(this::take);
+    shared.window().whenRoom(message.bytes(), message.entries(), this::take);
   }
 
   // Here there is room. The next message is asked for when this one is in the window, so one for each stream waits at most.

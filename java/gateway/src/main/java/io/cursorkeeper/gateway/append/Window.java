@@ -6,16 +6,21 @@ import java.util.Queue;
 /**
  * Bytes and entries in flight between all streams and the bookies, from the moment they are handed over until the BookKeeper
  * client holds them no more. Overload stops here: a stream hands its message over only when both are under their bound, so at
- * most one message per thread comes on top.
+ * most one message comes on top.
  *
- * <p>Invariant: a stream is in the queue of waiting ones at most once, and is resumed in order of waiting.
+ * <p>Invariants: a stream is in the queue of waiting ones at most once, and is resumed in order of waiting. What a resumed stream
+ * is about to hand over is counted as promised until it has done so, or the room would be promised to each thread.
  */
 public final class Window {
   private final long bytesMax;
   private final long entriesMax;
-  private final Queue<Runnable> waiting = new ArrayDeque<>();
+  private final Queue<Waiting> waiting = new ArrayDeque<>();
   private long bytes;
   private long entries;
+  private long promisedBytes;
+  private long promisedEntries;
+
+  private record Waiting(long bytes, long entries, Runnable more) {}
 
   public Window(long bytesMax, long entriesMax) {
     this.bytesMax = bytesMax;
@@ -37,21 +42,15 @@ public final class Window {
         throw new IllegalStateException("released more than was taken");
       }
     }
-    Runnable next;
-    while ((next = nextUnderBound()) != null) {
-      next.run();
-    }
+    resume();
   }
 
-  /** Runs {@code more} as soon as there is room: now, or when entries are let go of. */
-  public void whenRoom(Runnable more) {
+  /** Runs {@code more}, which takes so many bytes and entries before it returns, as soon as there is room: now, or later. */
+  public void whenRoom(long moreBytes, long moreEntries, Runnable more) {
     synchronized (this) {
-      if (!hasRoom() || !waiting.isEmpty()) {
-        waiting.add(more);
-        return;
-      }
+      waiting.add(new Waiting(moreBytes, moreEntries, more));
     }
-    more.run();
+    resume();
   }
 
   public synchronized long bytes() {
@@ -67,11 +66,31 @@ public final class Window {
     return waiting.size();
   }
 
-  private synchronized Runnable nextUnderBound() {
-    return hasRoom() ? waiting.poll() : null;
+  private void resume() {
+    Waiting next;
+    while ((next = nextUnderBound()) != null) {
+      try {
+        next.more().run();
+      } finally {
+        keep(next);
+      }
+    }
   }
 
-  private boolean hasRoom() {
-    return bytes < bytesMax && entries < entriesMax;
+  private synchronized Waiting nextUnderBound() {
+    if (bytes + promisedBytes >= bytesMax || entries + promisedEntries >= entriesMax) {
+      return null;
+    }
+    Waiting next = waiting.poll();
+    if (next != null) {
+      promisedBytes += next.bytes();
+      promisedEntries += next.entries();
+    }
+    return next;
+  }
+
+  private synchronized void keep(Waiting promised) {
+    promisedBytes -= promised.bytes();
+    promisedEntries -= promised.entries();
   }
 }

@@ -14,9 +14,9 @@ class WindowTest {
   void roomUntilBytesAreUsedUp() {
     Window window = new Window(100, 10);
     window.take(99);
-    window.whenRoom(() -> resumed.add("a"));
+    window.whenRoom(1, 1, () -> resumed.add("a"));
     window.take(1);
-    window.whenRoom(() -> resumed.add("b"));
+    window.whenRoom(1, 1, () -> resumed.add("b"));
     assertEquals(List.of("a"), resumed);
     window.release(1);
     assertEquals(List.of("a", "b"), resumed);
@@ -29,7 +29,7 @@ class WindowTest {
     Window window = new Window(100, 2);
     window.take(1);
     window.take(1);
-    window.whenRoom(() -> resumed.add("a"));
+    window.whenRoom(1, 1, () -> resumed.add("a"));
     assertEquals(1, window.waiting());
     window.release(1);
     assertEquals(List.of("a"), resumed);
@@ -40,14 +40,41 @@ class WindowTest {
   void whoWaitsFirstIsResumedFirstAndOnlyWhileThereIsRoom() {
     Window window = new Window(10, 10);
     window.take(10);
-    window.whenRoom(() -> {
+    window.whenRoom(10, 1, () -> {
       resumed.add("a");
       window.take(10);
     });
-    window.whenRoom(() -> resumed.add("b"));
+    window.whenRoom(1, 1, () -> resumed.add("b"));
     window.release(10);
     assertEquals(List.of("a"), resumed);
     window.release(10);
+    assertEquals(List.of("a", "b"), resumed);
+  }
+
+  @Test
+  void roomIsPromisedOnce() {
+    Window window = new Window(10, 10);
+    window.take(9);
+    window.whenRoom(5, 1, () -> {
+      // another stream's message comes before this one has taken what it was promised
+      window.whenRoom(5, 1, () -> resumed.add("b"));
+      resumed.add("a");
+      window.take(5);
+    });
+    assertEquals(List.of("a"), resumed);
+    assertEquals(14, window.bytes());
+    window.release(9);
+    assertEquals(List.of("a", "b"), resumed);
+  }
+
+  @Test
+  void aPromiseThatIsNotTakenIsRoomForTheNext() {
+    Window window = new Window(10, 10);
+    window.take(9);
+    window.whenRoom(5, 1, () -> {
+      window.whenRoom(5, 1, () -> resumed.add("b"));
+      resumed.add("a");
+    });
     assertEquals(List.of("a", "b"), resumed);
   }
 
