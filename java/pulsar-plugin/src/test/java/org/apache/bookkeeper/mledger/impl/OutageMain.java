@@ -1,5 +1,7 @@
 package org.apache.bookkeeper.mledger.impl;
 
+import static org.apache.bookkeeper.mledger.impl.Stories.check;
+
 import io.cursorkeeper.pulsar.Figures;
 import io.cursorkeeper.pulsar.Settings;
 import java.util.ArrayList;
@@ -26,11 +28,6 @@ public final class OutageMain {
     private static final int WAIT_S = 60;
     private static final Map<String, String> AT_ONCE = Map.of(Settings.OPEN_TIMEOUT_MS, "1500", Settings.ON_FAILED_LOAD, "stock");
 
-    @FunctionalInterface
-    private interface Story {
-        void tell() throws Exception;
-    }
-
     private final String zooKeeper;
     private final String keeper;
     private String name;
@@ -42,35 +39,16 @@ public final class OutageMain {
 
     public static void main(String[] arguments) {
         OutageMain stories = new OutageMain(arguments[0], arguments[1]);
-        Map<String, Story> all = new LinkedHashMap<>();
+        Map<String, Stories.Story> all = new LinkedHashMap<>();
         all.put("acks wait within their limits, and nothing is lost", stories::waits);
         all.put("a load without an answer goes on with Pulsar's own cursors, and the next one notices", stories::goesOnWithStock);
         all.put("a load deletes no data ledger that one of its cursors needs", stories::trimsNothingTooEarly);
         all.put("figures are as Pulsar's own", stories::comparesFigures);
-        for (Map.Entry<String, Story> each : all.entrySet()) {
-            stories.name = "public/default/persistent/outage-" + Long.toHexString(System.nanoTime());
-            try {
-                each.getValue().tell();
-            } catch (Exception | AssertionError e) {
-                System.out.println(each.getKey() + ": " + e);
-                e.printStackTrace(System.out);
-                System.out.flush();
-                Runtime.getRuntime().halt(1);
-            }
-        }
-        System.out.println("stories " + all.size());
-        System.out.flush();
-        Runtime.getRuntime().halt(0);
+        Stories.tell("outage", all, topic -> stories.name = topic);
     }
 
     private LiveTopic load(String by, Map<String, String> settings) throws Exception {
         return new LiveTopic(zooKeeper, by, name, settings);
-    }
-
-    private static void check(boolean right, String what) {
-        if (!right) {
-            throw new AssertionError(what);
-        }
     }
 
     private static void same(Object expected, Object found, String what) {

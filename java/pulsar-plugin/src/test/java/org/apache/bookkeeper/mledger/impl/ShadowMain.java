@@ -1,5 +1,7 @@
 package org.apache.bookkeeper.mledger.impl;
 
+import static org.apache.bookkeeper.mledger.impl.Stories.check;
+
 import io.cursorkeeper.client.Acks;
 import io.cursorkeeper.client.CursorListener;
 import io.cursorkeeper.client.FakeKeeper;
@@ -34,11 +36,6 @@ public final class ShadowMain {
     private static final String NOBODY = "127.0.0.1:1";
     private static final String SUBSCRIPTION = "sub";
 
-    @FunctionalInterface
-    private interface Story {
-        void tell() throws Exception;
-    }
-
     private final String zooKeeper;
     private final String keeper;
     private String name;
@@ -50,7 +47,7 @@ public final class ShadowMain {
 
     public static void main(String[] arguments) {
         ShadowMain stories = new ShadowMain(arguments[0], arguments[1]);
-        Map<String, Story> all = new LinkedHashMap<>();
+        Map<String, Stories.Story> all = new LinkedHashMap<>();
         all.put("a copy follows, and Pulsar keeps what it keeps without it", stories::follows);
         all.put("a subscription that is made again, and a seek, are followed", stories::followsSeek);
         all.put("a wrong copy is noticed, and made right", stories::noticesWrong);
@@ -61,20 +58,7 @@ public final class ShadowMain {
         all.put("what a crash would cost is what it costs", stories::foretellsCrash);
         all.put("without a keeper the broker does what it did", stories::needsNobody);
         all.put("a keeper that stands still costs a copy, and nothing else", stories::givesUp);
-        for (Map.Entry<String, Story> each : all.entrySet()) {
-            stories.name = "public/default/persistent/shadow-" + Long.toHexString(System.nanoTime());
-            try {
-                each.getValue().tell();
-            } catch (Exception | AssertionError e) {
-                System.out.println(each.getKey() + ": " + e);
-                e.printStackTrace(System.out);
-                System.out.flush();
-                Runtime.getRuntime().halt(1);
-            }
-        }
-        System.out.println("stories " + all.size());
-        System.out.flush();
-        Runtime.getRuntime().halt(0);
+        Stories.tell("shadow", all, topic -> stories.name = topic);
     }
 
     private LiveTopic load(String by, Map<String, String> settings, Consumer<ManagedLedgerConfig> with) throws Exception {
@@ -91,12 +75,6 @@ public final class ShadowMain {
 
     private LiveTopic stock() throws Exception {
         return load(STOCK, Map.of(), config -> {});
-    }
-
-    private static void check(boolean right, String what) {
-        if (!right) {
-            throw new AssertionError(what);
-        }
     }
 
     private static void end(LiveTopic topic) throws Exception {

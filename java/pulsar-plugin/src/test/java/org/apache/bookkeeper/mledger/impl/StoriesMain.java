@@ -1,5 +1,7 @@
 package org.apache.bookkeeper.mledger.impl;
 
+import static org.apache.bookkeeper.mledger.impl.Stories.check;
+
 import io.cursorkeeper.pulsar.CommandScope;
 import io.cursorkeeper.pulsar.Settings;
 import java.util.BitSet;
@@ -24,11 +26,6 @@ public final class StoriesMain {
     private static final String SUBSCRIPTION = "sub";
     private static final int STORY_MAX_S = 60;
 
-    @FunctionalInterface
-    private interface Story {
-        void tell() throws Exception;
-    }
-
     private final String zooKeeper;
     private final String keeper;
     private String name;
@@ -40,7 +37,7 @@ public final class StoriesMain {
 
     public static void main(String[] arguments) {
         StoriesMain stories = new StoriesMain(arguments[0], arguments[1]);
-        Map<String, Story> all = new LinkedHashMap<>();
+        Map<String, Stories.Story> all = new LinkedHashMap<>();
         all.put("the first load takes Pulsar's state over", stories::imports);
         all.put("a clean stop is the way back to Pulsar's own cursors", stories::goesBack);
         all.put("what Pulsar itself did meanwhile is noticed", stories::noticesStock);
@@ -56,20 +53,7 @@ public final class StoriesMain {
         all.put("a client's receipt waits for the keeper", stories::receipts);
         all.put("a mark-delete property that is removed is gone", stories::removesAProperty);
         all.put("a seek that fails changes nothing", stories::seeksInVain);
-        for (Map.Entry<String, Story> each : all.entrySet()) {
-            stories.name = "public/default/persistent/story-" + Long.toHexString(System.nanoTime());
-            try {
-                each.getValue().tell();
-            } catch (Exception | AssertionError e) {
-                System.out.println(each.getKey() + ": " + e);
-                e.printStackTrace(System.out);
-                System.out.flush();
-                Runtime.getRuntime().halt(1);
-            }
-        }
-        System.out.println("stories " + all.size());
-        System.out.flush();
-        Runtime.getRuntime().halt(0);
+        Stories.tell("story", all, topic -> stories.name = topic);
     }
 
     private LiveTopic load(String by) throws Exception {
@@ -78,12 +62,6 @@ public final class StoriesMain {
 
     private LiveTopic load(String by, Map<String, String> settings) throws Exception {
         return new LiveTopic(zooKeeper, by, name, settings);
-    }
-
-    private static void check(boolean right, String what) {
-        if (!right) {
-            throw new AssertionError(what);
-        }
     }
 
     private static void end(LiveTopic topic) throws Exception {
