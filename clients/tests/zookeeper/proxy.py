@@ -12,6 +12,8 @@ import socket
 import struct
 from collections.abc import Callable
 
+from cursorkeeper_clients.stack.ports import free_port
+
 Hook = Callable[[bytes], bytes | None]
 """Gets a frame without its length; answers what to pass on, or None for nothing."""
 
@@ -62,12 +64,12 @@ class FaultProxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self.cut_reply_bytes: int | None = None
-        """Pass on this many bytes of the next reply, then end the connection."""
+        """Pass on this many bytes of the next reply that is longer, then end the connection."""
 
     async def listen(self) -> None:
-        """Take connections, on the same port each time."""
+        """Take connections, on the same port each time: one that the kernel gives to no outgoing connection meanwhile."""
+        self.port = self.port or free_port()
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._listener.sockets[0].getsockname()[1]
 
     def refuse(self) -> None:
         """Take no more, and end the ones there are."""
@@ -126,7 +128,7 @@ class FaultProxy:
                 passed = hook(frame) if hook is not None else frame
                 if passed is None or (from_server and self.mute):
                     continue
-                if from_server and self.cut_reply_bytes is not None:
+                if from_server and self.cut_reply_bytes is not None and len(passed) > self.cut_reply_bytes:
                     writer.write((_LENGTH.pack(len(passed)) + passed)[: self.cut_reply_bytes])
                     self.cut_reply_bytes = None
                     link.cut()

@@ -36,6 +36,7 @@ class Peer:
     writer: asyncio.StreamWriter
     hello: Hello | None = None
     requests: list[tuple[int, int]] = field(default_factory=list)
+    pings: int = 0
 
     async def frame(self) -> bytes:
         (length,) = _LENGTH.unpack(await self.reader.readexactly(4))
@@ -64,6 +65,7 @@ class Peer:
             if xid != PING:
                 self.requests.append((xid, opcode))
                 return xid, opcode, frame[8:]
+            self.pings += 1
             self.reply(PING)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from cursorkeeper_clients.zookeeper import ZooKeeperClient
+from cursorkeeper_clients.zookeeper.back_off import BackOff
 from cursorkeeper_clients.zookeeper.connection import XID_MAX
 from cursorkeeper_clients.zookeeper.errors import (
     ClientClosed,
@@ -35,7 +36,7 @@ BUSY_S = 15.0
 SETTINGS = ZooKeeperSettings(
     session_timeout_ms=60_000, start_timeout_s=30, request_timeout_s=20, close_timeout_s=0.2, back_off_min_ms=5, back_off_max_ms=40
 )
-HASTY = replace(SETTINGS, session_timeout_ms=600)
+HASTY = replace(SETTINGS, session_timeout_ms=3_000)
 """Of tests that wait until a server has been silent for too long. Elsewhere a busy machine must not be taken for that."""
 
 
@@ -114,11 +115,11 @@ async def test_set_watches_that_is_never_answered_is_bounded() -> None:
         zk = _client(server, settings=HASTY)
         await zk.start()
         await zk.get("/n", watch=lambda _: None)
+        began_s = time.monotonic()
         server.peers[0].writer.close()
         await until(lambda: zk.state is SessionState.SUSPENDED)
-        began_s = time.monotonic()
         await zk.get("/n")
-        assert 0.15 < time.monotonic() - began_s < 1 + BUSY_S
+        assert 1 <= time.monotonic() - began_s < 1 + BUSY_S
         assert len(server.peers) == 3
         await zk.close()
 
@@ -158,7 +159,7 @@ async def test_fault_04_and_24_peer_that_accepts_and_never_answers() -> None:
         zk = _client(silent, healthy, settings=HASTY, seed=_seed_that_begins_with_the_first())
         began_s = time.monotonic()
         await zk.start()
-        assert 0.9 < time.monotonic() - began_s < 1.6 + BUSY_S
+        assert 1 <= time.monotonic() - began_s < 1 + BUSY_S
         assert (len(silent.peers), len(healthy.peers)) == (1, 1)
         assert (await zk.get("/n")).data == b"x"
         await zk.close()
@@ -236,7 +237,7 @@ async def test_fault_07_lease_is_lost_by_the_local_clock() -> None:
         await zk.get("/n")
         answered_s = time.monotonic()
         await until(lambda: lost_s)
-        assert began_s + 0.4 <= lost_s[0] <= answered_s + 0.4 + BUSY_S
+        assert began_s + 2 <= lost_s[0] <= answered_s + 2 + BUSY_S
         assert zk.session_lease_s_left == 0
         await until(lambda: zk.state is SessionState.SUSPENDED, BUSY_S)
         await zk.close()
@@ -270,11 +271,11 @@ async def test_fault_11_frozen_peer_is_noticed_by_the_heartbeat() -> None:
 
     async with ScriptedServer(handler) as server:
         zk = _client(server, settings=HASTY)
-        await zk.start()
         began_s = time.monotonic()
+        await zk.start()
         with pytest.raises(ConnectionLost, match="ping"):
             await zk.get("/n")
-        assert 0.3 < time.monotonic() - began_s < 0.4 + BUSY_S
+        assert 2 <= time.monotonic() - began_s < 2 + BUSY_S
         assert (await zk.get("/n")).data == b"x"
         await zk.close()
 
@@ -300,15 +301,12 @@ async def test_fault_13_close_of_a_server_that_does_not_answer() -> None:
 
 async def test_idle_connection_stays_with_its_heartbeat() -> None:
     async with ScriptedServer(_healthy) as server:
-        # three leases long, and each of them long enough that a busy machine sends its pings in time
-        zk = _client(server, settings=replace(SETTINGS, session_timeout_ms=1_200))
+        zk = _client(server, settings=HASTY)
         states = _recorded(zk)
         await zk.start()
-        leases: list[float] = []
-        began_s = time.monotonic()
-        await until(lambda: leases.append(zk.session_lease_s_left) or time.monotonic() - began_s > 2.4)
+        await until(lambda: server.peers[0].pings == 3)  # a session's whole time
+        await until(lambda: zk.session_lease_s_left > 0)
         assert states == [SessionState.CONNECTED]
-        assert min(leases) > 0
         await zk.close()
 
 
@@ -464,7 +462,10 @@ async def test_a_server_that_is_not_zookeeper() -> None:
         await _silent(peer)
 
     async with ScriptedServer(handler) as server:
-        zk = _client(server, settings=replace(SETTINGS, start_timeout_s=1))
+        zk = _client(server, settings=replace(SETTINGS, start_timeout_s=0.2))
+        with pytest.raises(NotConnected):
+            await zk.start()
+        await until(lambda: len(server.peers) > 1)
         with pytest.raises(NotConnected, match="answered the handshake"):
             await zk.start()
         await zk.close()
@@ -481,7 +482,7 @@ async def test_a_server_that_takes_and_drops_is_not_hammered() -> None:
         began_s = time.monotonic()
         peers = len(server.peers)
         await until(lambda: time.monotonic() - began_s > 0.5)
-        assert len(server.peers) - peers < 0.5 / 0.020 + 2  # back_off_max_ms is 40, half of it the least
+        assert len(server.peers) - peers < (time.monotonic() - began_s) / 0.020 + 2  # back_off_max_ms is 40, half of it the least
         await zk.close()
 
 
@@ -492,7 +493,7 @@ class Longest(random.Random):
         return b
 
 
-async def test_a_connection_that_held_starts_the_back_off_again() -> None:
+async def test_a_connection_that_held_starts_the_back_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a long time away the pauses are long; a drop much later is not answered with such a pause."""
 
     async def handler(peer: Peer) -> None:
@@ -503,6 +504,9 @@ async def test_a_connection_that_held_starts_the_back_off_again() -> None:
 
     async with ScriptedServer(handler) as server:
         settings = replace(SETTINGS, servers=(("127.0.0.1", server.port),), back_off_min_ms=1, back_off_max_ms=1_000)
+        pauses_ms: list[int] = []
+        next_s = BackOff.next_s
+        monkeypatch.setattr(BackOff, "next_s", lambda own: pauses_ms.append(round(1_000 * (pause_s := next_s(own)))) or pause_s)
         zk = ZooKeeperClient(settings, random_source=Longest())
         await zk.start()
         server.peers[0].writer.close()
@@ -510,9 +514,8 @@ async def test_a_connection_that_held_starts_the_back_off_again() -> None:
         held_s = time.monotonic()
         await until(lambda: time.monotonic() - held_s > 1.05)
         server.peers[10].writer.close()
-        began_s = time.monotonic()
         await until(lambda: len(server.peers) == 12)
-        assert time.monotonic() - began_s < 0.95, "the least is 1 ms, the most 1,000"
+        assert pauses_ms[-2:] == [512, 1]
         await zk.close()
 
 
@@ -613,7 +616,7 @@ async def test_requests_in_flight_are_bounded() -> None:
         await _serve(peer, answer)
 
     async with ScriptedServer(handler) as server:
-        zk = _client(server, settings=replace(SETTINGS, requests_in_flight_max=3, request_timeout_s=2))
+        zk = _client(server, settings=replace(SETTINGS, requests_in_flight_max=3))
         await zk.start()
         first = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
         await until(lambda: zk._session._room.requests == 3)
@@ -622,7 +625,10 @@ async def test_requests_in_flight_are_bounded() -> None:
         assert zk._session._room.requests == 3
         release.set()
         assert len(await asyncio.gather(*first, *second)) == 6
+        await zk.close()
         release.clear()
+        zk = _client(server, settings=replace(SETTINGS, requests_in_flight_max=3, request_timeout_s=0.2))
+        await zk.start()
         stuck = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
         await until(lambda: zk._session._room.requests == 3)
         with pytest.raises(TooManyRequests):

@@ -17,7 +17,8 @@ from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServ
 
 from clients.tests.zookeeper.proxy import FaultProxy
 
-SETTINGS = ZooKeeperSettings(session_timeout_ms=2_000, start_timeout_s=10, request_timeout_s=8, back_off_max_ms=500)
+SETTINGS = ZooKeeperSettings(session_timeout_ms=24_000, start_timeout_s=60, request_timeout_s=60, back_off_max_ms=500)
+"""The longest session that the tests' server gives: a machine that stands still for some seconds ends no connection and no session."""
 
 _roots = itertools.count(1)
 
@@ -73,12 +74,14 @@ class RealWorld:
         self._root = f"/test-{next(_roots)}"
         self._clients: list[tuple[ZooKeeperClient, FaultProxy]] = []
 
-    async def proxied(self, chroot: str = "", settings: ZooKeeperSettings = SETTINGS) -> tuple[ZooKeeperClient, FaultProxy]:
-        """A started client and the proxy it goes through."""
+    async def proxied(
+        self, chroot: str = "", settings: ZooKeeperSettings = SETTINGS, servers: int = 1
+    ) -> tuple[ZooKeeperClient, FaultProxy]:
+        """A started client and the proxy it goes through, which is all of its `servers`."""
         at = len(self._clients) % len(self._ports)
         proxy = FaultProxy(*self._ports[at:], *self._ports[:at])
         await proxy.listen()
-        own = replace(settings, servers=(("127.0.0.1", proxy.port),), chroot=self._root + chroot)
+        own = replace(settings, servers=(("127.0.0.1", proxy.port),) * servers, chroot=self._root + chroot)
         client = ZooKeeperClient(own, random_source=random.Random(1))
         self._clients.append((client, proxy))
         await client.start()
