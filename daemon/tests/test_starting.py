@@ -226,12 +226,12 @@ def test_told_to_stop_while_its_modules_load(runs: list[Run]) -> None:
 
 
 def test_it_gives_up_with_a_reason(runs: list[Run]) -> None:
-    runs.append(Run("--start-timeout-s", "1.5"))
+    runs.append(Run("--start-timeout-s", "4"))
     code, out, log, _ = runs[0].end()
     assert (code, out) == (3, "")
     said = log.splitlines()
     assert said[0].startswith('{"what":"ZooKeeper"') and '"at_most_s":' in said[0]
-    assert said[-2].startswith("cursorkeeper: gave up after start_timeout_s = 1.5: ZooKeeper at ")
+    assert said[-2].startswith("cursorkeeper: gave up after start_timeout_s = 4: ZooKeeper at ")
     assert said[-1].startswith("What to do: no ZooKeeper server answers")
 
 

@@ -1,7 +1,8 @@
 """Free ports on 127.0.0.1.
 
-Owns: picking one that nobody listens on and that this process did not give out before. Invariant: below the range that
-the kernel hands to outgoing connections, so that a restarted server finds its port free again.
+Owns: picking one that nobody listens on and that no process of this machine was given before. Invariants: a port is ours while this
+process lives, also before somebody listens on it and while a server is restarted; it is below the range that the kernel hands to
+outgoing connections.
 """
 
 from __future__ import annotations
@@ -10,20 +11,30 @@ import random
 import socket
 
 _FROM, _TO, _TRIES_MAX = 12_000, 32_000, 200
-_given: set[int] = set()
+_kept: list[socket.socket] = []
 
 
 def free_port() -> int:
     """Raises OSError if none is found. Ports are a matter of this machine, not of a test's seed."""
     for _ in range(_TRIES_MAX):
         port = random.SystemRandom().randrange(_FROM, _TO)
-        if port in _given:
-            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        _given.add(port)
-        return port
+        if _keep(port):
+            return port
     raise OSError(f"no free port between {_FROM} and {_TO} on 127.0.0.1")
+
+
+def _keep(port: int) -> bool:
+    """Whether nobody else was given it: a name in the kernel says so, of the same network as the port, which goes with the process."""
+    mark = socket.socket(socket.AF_UNIX)
+    try:
+        mark.bind(f"\0cursorkeeper-port-{port}")
+    except OSError:
+        mark.close()
+        return False
+    _kept.append(mark)
+    return True

@@ -157,7 +157,7 @@ async def test_who_appends_one_after_the_other_waits_for_no_pause(gateway: Scrip
 
 async def test_an_append_that_is_never_answered_fails_in_time(gateway: ScriptedGateway, connect: Connect) -> None:
     gateway.silent = True
-    client = await connect(append_timeout_s=1)
+    client = await connect(append_timeout_s=3)
     error = await failure(client.append(1, 0, b"x"))
     assert isinstance(error, GatewayRoll) and (error.outcome, error.reason) == (Outcome.UNKNOWN, "TIMEOUT")
     after = await failure(client.append(1, 1, b"x"))
@@ -205,7 +205,7 @@ async def test_the_failure_in_the_trailers_wins_over_the_status(gateway: Scripte
 
 
 async def test_every_call_has_a_limit(gateway: ScriptedGateway, connect: Connect) -> None:
-    client = await connect(create_timeout_s=0.1, read_chunk_timeout_s=1)
+    client = await connect(create_timeout_s=0.1, read_chunk_timeout_s=3)
     gateway.silent = True
     created = await failure(client.create(LedgerSpec(), OURS))
     assert isinstance(created, GatewayRetry) and (created.reason, created.outcome) == ("TIMEOUT", Outcome.UNKNOWN)
@@ -244,7 +244,7 @@ async def test_limits_that_do_not_fit_are_told_at_the_start(gateway: ScriptedGat
 
 
 async def test_nobody_there_is_told_in_time() -> None:
-    client = GatewayClient(GatewayClientSettings(address="127.0.0.1:1", start_timeout_s=1))
+    client = GatewayClient(GatewayClientSettings(address="127.0.0.1:1", start_timeout_s=3))
     error = await failure(client.start())
     assert isinstance(error, GatewayRetry) and (error.reason, error.outcome) == ("NOT_CONNECTED", Outcome.NOT_DONE)
     assert "127.0.0.1:1" in error.message and "Connection refused" in error.message
@@ -284,7 +284,7 @@ async def test_a_gateway_that_is_slow_to_greet_is_waited_for() -> None:
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = GatewayClient(GatewayClientSettings(address=f"127.0.0.1:{port}", start_timeout_s=1, connect_timeout_ms=60_000))
+    client = GatewayClient(GatewayClientSettings(address=f"127.0.0.1:{port}", start_timeout_s=3, connect_timeout_ms=60_000))
     error = await failure(client.start())
     assert error.reason == "NOT_CONNECTED"
     assert attempts == 1

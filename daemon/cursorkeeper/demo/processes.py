@@ -16,6 +16,7 @@ from typing import Any
 from cursorkeeper_clients.stack.ports import free_port
 
 READY_MAX_S = 180.0
+SCRAPE_MAX_S = 30.0
 STREAM_LIMIT_BYTES = 1 << 20
 
 
@@ -132,13 +133,13 @@ class DaemonProcess(PythonProcess):
 
     async def scrape(self) -> dict[str, float]:
         """Its metrics by name and labels; empty while it is down."""
-        return await asyncio.to_thread(scrape, self.metrics)
+        return await asyncio.to_thread(scrape, self.metrics, SCRAPE_MAX_S)
 
 
-def scrape(address: str) -> dict[str, float]:
-    """The metrics page at host:port, by name and labels; empty while there is none."""
+def scrape(address: str, limit_s: float = 2.0) -> dict[str, float]:
+    """The metrics page at host:port, by name and labels; empty while there is none, or none within the limit."""
     try:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=limit_s) as answer:
             text = answer.read().decode()
     except OSError:
         return {}

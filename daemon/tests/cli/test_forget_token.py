@@ -196,6 +196,6 @@ async def test_a_delete_of_a_tool_keeps_it(world: CliWorld) -> None:
     gone = Recorder()
     keeper = await world.keeper("tool")
     keeper.delete_unopened(NAME, gone, mark_of(await world.footer()))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await gone.until(lambda: gone.ended == "deleted")
     assert footer_bytes.decode(world.zookeeper.tree.get(NAME.path()).data, NAME).fencing_token == TOKEN

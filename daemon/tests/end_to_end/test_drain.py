@@ -38,6 +38,10 @@ async def test_sigterm_while_acks_flow(stack: Standalone, daemons: Daemons) -> N
     assert daemon._process.returncode == 0, daemon.tail()
     assert time.monotonic() - began < CLOSE_TIMEOUT_S
     assert all(driver.cursor.last_ticket > before for driver, before in zip(drivers, sent_before, strict=True)), "acks flowed on"
+    sent_at_the_end = [driver.cursor.last_ticket for driver in drivers]
+    async with asyncio.timeout(60):
+        while any(driver.cursor.last_ticket == sent for driver, sent in zip(drivers, sent_at_the_end, strict=True)):
+            await asyncio.sleep(0.01)
     for task in flow:
         task.cancel()
     await asyncio.gather(*flow, return_exceptions=True)

@@ -217,7 +217,7 @@ async def test_streams_without_a_hello_are_read_a_few_at_a_time() -> None:
         await asyncio.Event().wait()
 
     service = AckSinkService(
-        lambda: Session(keeper, CreditPool(), name="k", incarnation="1"), hello_timeout_s=0.2, streams_max=9, greetings_max=2
+        lambda: Session(keeper, CreditPool(), name="k", incarnation="1"), hello_timeout_s=1.0, streams_max=9, greetings_max=2
     )
     contexts: list[Any] = [Slow(), Slow(), Context(), Context()]
     started = [asyncio.ensure_future(anext(service.publish(requests(n + 1), contexts[n]))) for n in range(3)]

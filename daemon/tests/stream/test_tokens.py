@@ -72,7 +72,7 @@ async def test_a_daemon_without_a_token_asks_nobody() -> None:
 
 
 async def test_a_stream_without_a_hello_ends() -> None:
-    async with asyncio.timeout(60), served(hello_timeout_s=1.0) as channel:
+    async with asyncio.timeout(60), served(hello_timeout_s=3.0) as channel:
         good = rpc.AckSinkStub(channel).Publish()
         await good.write(pb.SourceMessage(hello=pb.Hello(name="t", incarnation="1", protocol_versions=[1])))
         assert (await good.read()).HasField("hello")
