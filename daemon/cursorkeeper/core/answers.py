@@ -5,6 +5,8 @@ the footer is proved to be ours by something that was sent after the question ca
 applied, or a check of its version by the quorum. Neither a read, nor a read behind a sync, nor a watch, nor a living
 session is a proof: each of them can be answered by a server that does not know of the newest write.
 
+Who waits for the cursor's deletion is told in time that it did not come, and needs no proof: the tombstone is one.
+
 Owns the questions and the check that is on its way. Does not own what is told then (`flushing` streams the state), nor
 the answers of an opening that ends without a claim (`opening`).
 Invariant: what was sent before a question came proves nothing for it.
@@ -12,7 +14,9 @@ Invariant: what was sent before a question came proves nothing for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
@@ -26,15 +30,23 @@ if TYPE_CHECKING:
     from cursorkeeper.core.machine import CursorMachine
 
 UNAVAILABLE_REMEDY = "look at ZooKeeper, and at this daemon's way to it; then open it again, here or elsewhere"
+DELETE_AGAIN = "look at ZooKeeper and the bookies, and at this daemon's way to them; then delete it again, here or elsewhere"
 _UNDECIDED_BAR_RESUMING = frozenset({Purpose.RESET, Purpose.CLOSE, Purpose.DELETE})
+
+
+class Wish(Enum):
+    """What is waited for."""
+
+    STATE = "a handle waits for the state"
+    WORD = "somebody wants to tell what is held"
+    DELETION = "somebody waits for the cursor to be deleted"
 
 
 @dataclass(slots=True)
 class Question:
-    """One that waits for proof: an open (its number is the attachment's), or somebody who wants to tell what is held."""
+    """One that waits: for proof (the number of an open is the attachment's), or for the tombstone."""
 
-    is_open: bool
-    """A handle waits for the state; else somebody only wants to tell what is held."""
+    wish: Wish
     joined: bool
     """It came when the claim had been sent: should another owner come, it has not had a claim of its own."""
     asked_s: float
@@ -83,6 +95,10 @@ class Answers:
     def waiting(self) -> int:
         return sum(not q.proved for q in list(self.questions.values()))  # the metrics' thread asks, too
 
+    def of_proof(self) -> Iterator[Question]:
+        """Those that wait for proof, or have it."""
+        return (q for q in self.questions.values() if q.wish is not Wish.DELETION)
+
     def _stop(self) -> None:
         self.token, self.reading = 0, False
         for question in self.questions.values():
@@ -102,13 +118,14 @@ class Answers:
         self.retry_at_s, self.tries = None, 0
 
 
-def ask(m: CursorMachine, number: int, *, is_open: bool, waited_s: float = 0.0, fencing_token: int = 0) -> None:
-    """Adds somebody who waits for proof from now on."""
-    m.answers.questions[number] = Question(is_open, m.opening.claim_sent, m.now, waited_s, fencing_token)
+def ask(m: CursorMachine, number: int, wish: Wish, *, waited_s: float = 0.0, fencing_token: int = 0) -> None:
+    """Adds somebody who waits from now on, or wishes something else from now on."""
+    waited_s += m.answers.waited_s(number, m.now)
+    m.answers.questions[number] = Question(wish, m.opening.claim_sent, m.now, waited_s, fencing_token)
 
 
 def on_prove(m: CursorMachine, event: ev.Prove, now: float) -> None:
-    ask(m, event.question, is_open=False, waited_s=event.waited_s)
+    ask(m, event.question, Wish.WORD, waited_s=event.waited_s)
 
 
 def may_resume(m: CursorMachine, event: ev.Attach) -> bool:
@@ -133,7 +150,7 @@ def may_resume(m: CursorMachine, event: ev.Attach) -> bool:
 
 def write_sent(m: CursorMachine, purpose: Purpose) -> None:
     """A footer write is sent for the first time: applied, it proves for all who wait now."""
-    for question in m.answers.questions.values():
+    for question in m.answers.of_proof():
         question.by_write = True
         if purpose is Purpose.CLAIM:
             question.joined = False
@@ -207,30 +224,32 @@ def drive(m: CursorMachine, now: float) -> None:
     a = m.answers
     if not a.questions:
         return
-    for number in [n for n, q in a.questions.items() if q.is_open and n != m.attach_waiting]:
+    for number in [n for n, q in a.questions.items() if q.wish is Wish.STATE and n != m.attach_waiting]:
         a.drop(number)  # its handle has gone, or asked for the end
     _send_away(m, now)
     if m.state not in OWNING:
         return
     may_ask = m.commit.outstanding is None and fencing.wanted(m) is None  # the write that raises the token proves, too
-    if may_ask and not a.token and a.waiting and (a.retry_at_s is None or now >= a.retry_at_s):
+    is_wanted = any(not q.proved for q in a.of_proof())
+    if may_ask and not a.token and is_wanted and (a.retry_at_s is None or now >= a.retry_at_s):
         a.token, a.retry_at_s = m.token(), None
-        for question in a.questions.values():
+        for question in a.of_proof():
             question.by_check = True
         m.waiting_for = m.waiting_for or "ZooKeeper: is the footer still ours?"
         m.emit(fx.CheckFooter(a.token, m.commit.version))
-    for number in [n for n, q in a.questions.items() if q.proved and not q.is_open]:
+    for number in [n for n, q in a.questions.items() if q.proved and q.wish is Wish.WORD]:
         a.drop(number)
         m.emit(fx.Proved(number))
 
 
 def _send_away(m: CursorMachine, now: float) -> None:
     """Who has waited for ZooKeeper for too long is told so; the cursor stays as it is. Waiting for a turn to ask it is not that,
-    unless the turn does not come because ZooKeeper answers nobody."""
-    on_zookeeper, held = _asks_zookeeper(m), evidence.is_footer_held(m)
+    unless the turn does not come because ZooKeeper answers nobody. Who waits for a deletion is told so whatever it waits for."""
+    held, is_withdrawn = evidence.is_footer_held(m), False
     for number, question in list(m.answers.questions.items()):
-        if question.proved or not on_zookeeper or (held and m.heard_s is None):
-            if not on_zookeeper:
+        counts = _asks_zookeeper(m) or question.wish is Wish.DELETION
+        if question.proved or not counts or (held and m.heard_s is None):
+            if not counts:
                 question.waited_s = m.answers.waited_s(number, now)
             question.since_s = None
             continue
@@ -241,7 +260,12 @@ def _send_away(m: CursorMachine, now: float) -> None:
             continue
         m.answers.drop(number)
         waited = f"not within {m.limits.answer_wait_max_ms / 1000:g} s ({m.waiting_for or 'ZooKeeper does not answer'})"
-        if not question.is_open:
+        if question.wish is Wish.DELETION:
+            is_withdrawn = opening.is_unclaimed(m)
+            what = "it was not deleted: it could not be claimed" if is_withdrawn else "it may be deleted yet: that is not decided"
+            m.emit(fx.RefuseHandle(number, Refusal.UNAVAILABLE, f"{what}, {waited}", DELETE_AGAIN))
+            continue
+        if question.wish is Wish.WORD:
             m.emit(fx.Unproved(number, f"ZooKeeper did not say that the cursor is still held here, {waited}"))
             continue
         m.attach_waiting = None
@@ -249,6 +273,8 @@ def _send_away(m: CursorMachine, now: float) -> None:
             "the cursor could not be claimed" if m.state is State.CLAIMING else "ZooKeeper did not say that the cursor is still held here"
         )
         m.emit(fx.RefuseHandle(number, Refusal.UNAVAILABLE, f"{what}, {waited}", UNAVAILABLE_REMEDY))
+    if is_withdrawn:
+        opening.withdraw(m)
     opening.end_if_unwanted(m)
 
 
@@ -277,7 +303,7 @@ def wake_at_s(m: CursorMachine) -> float | None:
     times = [q.since_s + limit_s - q.waited_s for q in a.questions.values() if q.since_s is not None]
     if _asks_zookeeper(m) and evidence.is_footer_held(m):
         times += [q.asked_s + limit_s - q.waited_s for q in a.questions.values() if q.since_s is None and not q.proved]
-    if a.retry_at_s is not None and a.waiting and m.commit.outstanding is None:
+    if a.retry_at_s is not None and any(not q.proved for q in a.of_proof()) and m.commit.outstanding is None:
         times.append(a.retry_at_s)
     return min(times) if times else None
 

@@ -28,7 +28,8 @@ class Open:
     writers of this keeper begin (empty: not known). A footer that one of them left open needs no takeover: a keeper has one
     machine for a cursor, so that one has stopped, and whatever it had sent is decided by the claim's version. `resume` and
     `source` (which process it is) mean something only where the cursor is held, `waited_s` for the handle: see `Attach`.
-    `fencing_token`: see `core.fencing`; with one, a cursor that another one holds is claimed without `takeover`, too."""
+    `fencing_token`: see `core.fencing`; with one, a cursor that another one holds is claimed without `takeover`, too. `for_delete`: its
+    only purpose is the cursor's end; a `Delete` that says who waits for it may follow."""
 
     create: bool = True
     takeover: bool = False
@@ -125,10 +126,13 @@ class Close:
 @dataclass(frozen=True, slots=True)
 class Delete:
     """Commit the tombstone, delete the ledgers, end. `attach` as in `Close`; a close never replaces it. `fencing_token`: of who
-    has no handle, and was compared."""
+    has no handle, and was compared. `asker`: the number of who has no handle, of the same series; who asks is told by `RefuseHandle`
+    when the end does not come in time. `waited_s`: how long it has waited for the end of a machine before."""
 
     attach: int | None = None
     fencing_token: int = 0
+    asker: int | None = None
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

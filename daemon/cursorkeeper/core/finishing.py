@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cursorkeeper.core import answers, evidence, fencing, flushing, intake, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core import evidence, fencing, flushing, intake, opening, rolling, snapshotting, whole_states
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.footer import Base, EmptyBase, FooterState, InlineBase, PulsarBase
 from cursorkeeper.core.joining import NOTHING
@@ -57,6 +57,9 @@ def on_delete(m: CursorMachine, event: ev.Delete, now: float) -> None:
         m.counters.late_events += 1
         return
     m.delete_token = max(event.fencing_token, fencing.asked(m))
+    asker = event.asker if event.attach is None else event.attach
+    if asker is not None:
+        answers.ask(m, asker, answers.Wish.DELETION, waited_s=event.waited_s)
     if m.state in OPENING:
         m.wanted_after_opening = event
         return

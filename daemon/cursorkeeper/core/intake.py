@@ -38,7 +38,7 @@ def on_attach(m: CursorMachine, event: ev.Attach, now: float) -> None:
     m.attach, m.attach_waiting, m.last_seq = None, event.attach, 0
     m.attach_layout, m.attach_source = event.layout, event.source
     opening.joined(m)
-    answers.ask(m, event.attach, is_open=True, waited_s=event.waited_s, fencing_token=event.fencing_token)
+    answers.ask(m, event.attach, answers.Wish.STATE, waited_s=event.waited_s, fencing_token=event.fencing_token)
 
 
 def drive(m: CursorMachine) -> None:

@@ -232,15 +232,25 @@ def on_check_failed(m: CursorMachine, now: float, reason: str = "") -> None:
         m.waiting_for = f"ZooKeeper: {reason}"
 
 
+def is_unclaimed(m: CursorMachine) -> bool:
+    """Nothing was sent that may change the footer."""
+    return m.state is State.CLAIMING and not m.opening.claim_sent
+
+
+def withdraw(m: CursorMachine) -> None:
+    """Nobody waits any more for the end that this claim was for, and it was not sent: whoever owns the cursor keeps it."""
+    m.move(State.CLOSED)
+    m.emit(fx.Ended())
+
+
 def end_if_unwanted(m: CursorMachine) -> None:
     """Nobody waits any more for a claim that was not sent yet: whoever owns the cursor keeps it. The close of a handle that is
     gone is no reason to claim; a delete is."""
     wish = m.wanted_after_opening
     waits = m.attach_waiting is not None or m.answers.questions
     wanted = waits or m.deleting or isinstance(wish, ev.Delete) or _is_given_up(m)
-    if m.state is State.CLAIMING and not m.opening.claim_sent and not wanted:
-        m.move(State.CLOSED)
-        m.emit(fx.Ended())
+    if is_unclaimed(m) and not wanted:
+        withdraw(m)
 
 
 def claimed(m: CursorMachine, done: Committed) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from cursorkeeper.core import answers, evidence, fencing
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.answers import UNAVAILABLE_REMEDY
+from cursorkeeper.core.answers import DELETE_AGAIN, UNAVAILABLE_REMEDY
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.footer import Mark
 from cursorkeeper.core.intake_check import IntakeCheck
@@ -71,8 +71,16 @@ class Waiting:
     fencing_token: int = 0
     deletes: bool = False
     """And deleted then: what the handle wished while it waited."""
+    by_name: bool = False
+    """Deleted then, and never opened: there is no handle."""
+    waited_s: float = 0.0
+    """For the ends of machines before."""
     since_s: float | None = None
-    """Since when the end waits for ZooKeeper."""
+    """Since when it counts that the end does not come."""
+
+    def waited_until_s(self, now: float) -> float:
+        """So long in all."""
+        return self.waited_s + (0.0 if self.since_s is None else now - self.since_s)
 
 
 class WaitingHandles:
@@ -426,18 +434,25 @@ class Keeper:
             raise RefusedError(Refusal.FENCED, name.display, fencing.why_fenced(given, known), fencing.REMEDY)
 
     def _look_at_end(self, runner: CursorRunner, attach: int, waiting: Waiting) -> None:
-        """Who waits for the end of a cursor waits for ZooKeeper no longer than an open does (`answers`)."""
+        """Who waits for the end of a cursor waits for ZooKeeper no longer than an open does (`answers`), and who wants to delete it by
+        name waits no longer whatever the end waits for."""
         if self._waiting.get(attach) is not waiting or runner.is_ended:
             return
         now, limit_s = self._clock(), self.limits.answer_wait_max_ms / 1000
-        if not answers.is_end_with_zookeeper(runner.machine):
+        if not (waiting.by_name or answers.is_end_with_zookeeper(runner.machine)):
             waiting.since_s = None
         elif evidence.is_footer_held(runner.machine):
             waiting.since_s = max(waiting.since_s or now, self._heard_s)
         else:
             waiting.since_s = waiting.since_s or now
-        if waiting.since_s is not None and now >= waiting.since_s + limit_s:
+        if waiting.since_s is not None and waiting.waited_until_s(now) >= limit_s:
             self._waiting.pop(attach)
+            runner.forget(attach)
+            if waiting.by_name:
+                waits_for = f", which waits for {runner.machine.waiting_for}" if runner.machine.waiting_for else ""
+                why = f"it was not deleted: another handle's opening or end goes before{waits_for}, not within {limit_s:g} s"
+                waiting.listener.on_refused(Refusal.UNAVAILABLE, why, DELETE_AGAIN)
+                return
             why = f"the cursor is on its way out, and ZooKeeper did not take its footer, not within {limit_s:g} s"
             waiting.listener.on_refused(Refusal.UNAVAILABLE, why, UNAVAILABLE_REMEDY)
             return
@@ -445,7 +460,7 @@ class Keeper:
 
     @property
     def ends_waited_for(self) -> int:
-        """Opens that wait for a cursor's end, which waits for ZooKeeper."""
+        """Opens and deletions that wait for a cursor's end, which waits for ZooKeeper."""
         return sum(w.since_s is not None for w in self._waiting.all())  # the metrics' thread asks, too
 
     def _held_by_another(self, runner: CursorRunner, proof: Proof, request: ev.Open, attach: int, listener: Listener) -> None:
@@ -506,7 +521,7 @@ class Keeper:
         if waiting is None:
             return  # whoever waited is gone: a cursor must not be held for nobody
         try:
-            self.open(name, request, attach, listener)
+            self.open(name, replace(request, waited_s=request.waited_s + waiting.waited_until_s(self._clock())), attach, listener)
         except RefusedError as e:
             listener.on_refused(e.code, e.message, e.remedy)
             return
@@ -516,38 +531,52 @@ class Keeper:
     def delete_unopened(self, name: CursorName, listener: Listener, only: Mark | None = None, fencing_token: int = 0) -> None:
         """Delete a cursor that nobody has open here: claim, fence, tombstone. One that is on its way out is deleted when it has
         ended. With a fencing token it is also deleted when a handle has it open, which falls. `only`, `fencing_token`: see `Open`.
-        Raises RefusedError."""
+        Where that takes too long it is refused as UNAVAILABLE: what was sent by then goes on, and nothing else. Raises RefusedError."""
+        self._delete(name, listener, only, fencing_token, 0.0)
+
+    def _delete(self, name: CursorName, listener: Listener, only: Mark | None, fencing_token: int, waited_s: float) -> None:
         self._check_draining(name)
-        runner = self.cursors.get(name)
+        runner, number = self.cursors.get(name), self.attach_id()
         if only is None:
             self._check_token(name, runner, fencing_token)
+        wish = ev.Delete(fencing_token=fencing_token, asker=number, waited_s=waited_s)
         if runner is None or runner.is_ended:
-            runner = self._new(name)
-            runner.listeners[self.attach_id()] = listener
-            runner.dispatch(ev.Open(create=False, takeover=True, for_delete=True, only=only, fencing_token=fencing_token))
-        elif runner.machine.is_leaving:
-            number = self.attach_id()
-            self._waiting.add(number, Waiting(listener, name, fencing_token))
-            runner.on_ended.append(lambda _r: self._delete_ended(name, listener, only, fencing_token, number))
-        elif runner.handle is None or fencing_token > 0:
-            runner.delete(self.attach_id(), listener, fencing_token)
+            claim = ev.Open(create=False, takeover=True, for_delete=True, only=only, fencing_token=fencing_token)
+            self._new(name).delete(listener, wish, claim)
+            return
+        is_leaving = runner.machine.is_leaving
+        if not is_leaving and (runner.handle is None or fencing_token > 0):
+            runner.delete(listener, wish)
+            return
+        waiting = self._waiting.add(number, Waiting(listener, name, fencing_token, by_name=True, waited_s=waited_s))
+        if is_leaving:
+            runner.on_ended.append(lambda _r: self._delete_later(number, only))
         else:
-            runner.prove(self.attach_id(), lambda proof: self._not_deleted(runner, proof, listener, only, fencing_token))
+            runner.prove(number, lambda proof: self._not_deleted(runner, proof, number, only), waited_s)
+        self._look_at_end(runner, number, waiting)
 
-    def _not_deleted(self, runner: CursorRunner, proof: Proof, listener: Listener, only: Mark | None, fencing_token: int) -> None:
-        if isinstance(proof, Held) and runner.handle is not None:
-            listener.on_refused(Refusal.ALREADY_OPEN, "it is open on another handle", "delete it there, or close it first")
-        elif isinstance(proof, Unknown):
-            listener.on_refused(Refusal.UNAVAILABLE, proof.reason, UNAVAILABLE_REMEDY)
+    def _not_deleted(self, runner: CursorRunner, proof: Proof, number: int, only: Mark | None) -> None:
+        is_held = isinstance(proof, Held) and runner.handle is not None
+        if not is_held and not isinstance(proof, Unknown):
+            asyncio.get_running_loop().call_soon(self._delete_later, number, only)
+            return
+        waiting = self._waiting.pop(number)
+        if waiting is None:
+            return
+        if isinstance(proof, Unknown):
+            waiting.listener.on_refused(Refusal.UNAVAILABLE, proof.reason, DELETE_AGAIN)
         else:
-            asyncio.get_running_loop().call_soon(self._delete_ended, runner.name, listener, only, fencing_token)
+            waiting.listener.on_refused(Refusal.ALREADY_OPEN, "it is open on another handle", "delete it there, or close it first")
 
-    def _delete_ended(self, name: CursorName, listener: Listener, only: Mark | None, fencing_token: int, waited: int = 0) -> None:
-        self._waiting.pop(waited)
+    def _delete_later(self, number: int, only: Mark | None) -> None:
+        """What it waited for is over."""
+        waiting = self._waiting.pop(number)
+        if waiting is None:
+            return
         try:
-            self.delete_unopened(name, listener, only, fencing_token)
+            self._delete(waiting.name, waiting.listener, only, waiting.fencing_token, waiting.waited_until_s(self._clock()))
         except RefusedError as e:
-            listener.on_refused(e.code, e.message, e.remedy)
+            waiting.listener.on_refused(e.code, e.message, e.remedy)
 
     def _new(self, name: CursorName) -> CursorRunner:
         self._claims += 1

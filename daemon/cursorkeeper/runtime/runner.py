@@ -203,12 +203,16 @@ class CursorRunner:
         if old is not None:
             old.on_deposed(self.machine.epoch)
 
-    def delete(self, number: int, listener: Listener, fencing_token: int) -> None:
-        """For somebody who has no handle; whoever has one is told that the cursor was taken over."""
+    def delete(self, listener: Listener, wish: ev.Delete, claim: ev.Open | None = None) -> None:
+        """For somebody who has no handle (the wish says its number); whoever has one is told that the cursor was taken over. `claim`: of
+        a cursor that is not held."""
+        assert wish.asker is not None
         self._displace()
         self.handle = None
-        self.listeners[number] = listener
-        self.dispatch(ev.Delete(fencing_token=fencing_token))
+        self.listeners[wish.asker] = listener
+        if claim is not None:
+            self.dispatch(claim)
+        self.dispatch(wish)
 
     def detach(self, attach: int) -> None:
         """The handle is gone; the cursor stays until `detached_cursor_max_ms`."""

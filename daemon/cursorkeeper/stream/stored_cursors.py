@@ -34,7 +34,7 @@ BUCKET_PAUSE_S = 0.001
 READ_AT_ONCE = 100
 DELETES_AT_ONCE = 16
 DELETE_WAIT_MAX_S = 60.0
-"""For one cursor. ZooKeeper or BookKeeper may be away."""
+"""For one cursor. The keeper says sooner that ZooKeeper or BookKeeper is away; a turn may take longer than this."""
 
 
 class TooManyWalks(Exception):

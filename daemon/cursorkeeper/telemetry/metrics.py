@@ -142,7 +142,7 @@ class _CursorCollector(Collector):
         yield GaugeMetricFamily("cursorkeeper_cursors_paused", "Cursors whose acks wait too long.", value=paused)
         yield GaugeMetricFamily(
             "cursorkeeper_answers_waiting",
-            "Opens and questions that wait for ZooKeeper to say that the cursor is held here.",
+            "Opens and questions that wait for ZooKeeper to say that the cursor is held here, and deletes that wait for their end.",
             value=waiting,
         )
         yield GaugeMetricFamily("cursorkeeper_chain_ledgers_longest", "Ledgers in the longest chain.", value=chain_max)

@@ -398,3 +398,16 @@ async def test_what_is_told_of_many_cursors_leaves_in_few_messages() -> None:
         entries = [pb.LedgerAcks(ledger_id=5, entries=[5])]
     reader.cancel()
     assert keeper.failures == []
+
+
+@virtual
+async def test_a_delete_that_cannot_be_done_in_time_says_of_which_cursor_and_frees_its_number() -> None:
+    world = World(limits=small(Limits(), answer_wait_max_ms=3_000))
+    stream = Stream(await world.keeper())
+    world.zookeeper.stop()
+    stream.send(delete_cursor=pb.DeleteCursor(handle=1, topic=TOPIC, subscription="s"))
+    refused = await stream.until("refused")
+    assert code(refused) == "UNAVAILABLE" and (refused.handle, refused.cursor) == (1, f"{TOPIC}|s")
+    world.zookeeper.start()
+    stream.send(delete_cursor=pb.DeleteCursor(handle=1, topic=TOPIC, subscription="s"))
+    assert code(await stream.until("refused")) == "NOT_FOUND"
