@@ -20,6 +20,7 @@ from cursorkeeper_clients.ack_stream.columns import BatchLimits
 from cursorkeeper_clients.ack_stream.fake_cursor import FakeCursor
 from cursorkeeper_clients.ack_stream.fake_stream import FakeStream
 from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
+from cursorkeeper_clients.stack.ports import free_port
 
 _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -69,8 +70,8 @@ class FakeKeeper:
             self._publish, request_deserializer=pb.SourceMessage.FromString, response_serializer=pb.KeeperMessage.SerializeToString
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cursorkeeper.acks.v1.AckSink", {"Publish": method}),))
-        port = self._server.add_insecure_port(self.address or "127.0.0.1:0")
-        self.address = f"127.0.0.1:{port}"
+        self.address = self.address or f"127.0.0.1:{free_port()}"
+        self._server.add_insecure_port(self.address)
         await self._server.start()
         return self.address
 

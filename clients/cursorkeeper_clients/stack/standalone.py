@@ -1,7 +1,7 @@
 """Everything in one process: `gateway standalone`, over one data folder that outlives it.
 
 Owns: its arguments and addresses. Does not own: the process (`java_process`).
-Invariant: the gateway's port stays the same over restarts, so that clients find it again.
+Invariant: the ports stay the same over restarts, so that clients find it again, and no other process is given them.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ class Standalone:
 
     def start(self) -> Standalone:
         """Returns when all of it is ready."""
+        known = self.data_dir / "ports.properties"  # else it chooses by itself, at the same time as others do
+        if not known.exists():
+            known.parent.mkdir(parents=True, exist_ok=True)
+            servers = ["zookeeper", "metrics", *(f"bookie-{number}" for number in range(1, self.bookies + 1))]
+            known.write_text("".join(f"{server}={free_port()}\n" for server in servers))
         self.process.start()
         return self
 

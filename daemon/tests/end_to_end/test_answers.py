@@ -50,7 +50,8 @@ async def waits_for_zookeeper(daemon: DaemonProcess, topic: str) -> None:
     async with asyncio.timeout(120):
         while "ZooKeeper" not in (await info(daemon, topic)).waiting_for:
             await asyncio.sleep(0.02)
-    assert (await daemon.scrape())["cursorkeeper_answers_waiting"] == 1
+    page = await daemon.scrape()
+    assert page["cursorkeeper_answers_waiting"] == 1, page
 
 
 @pytest.mark.parametrize("reset", [False, True])

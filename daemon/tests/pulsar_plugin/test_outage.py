@@ -32,7 +32,7 @@ CONF = {
     "cursorKeeperWaitingAcksMax": str(WAITING_MAX),
     "cursorKeeperWaitingAcksBrokerMax": str(WAITING_MAX),
     "cursorKeeperCursorMetricsMax": "3",
-    "cursorKeeperOpenTimeoutMs": "8000",
+    "cursorKeeperOpenTimeoutMs": "15000",
     "cursorKeeperCloseTimeoutMs": "2000",
     "cursorKeeperOnFailedLoad": "stock",
     "cursorKeeperOnStale": "keeper",
@@ -40,6 +40,8 @@ CONF = {
 OF = {"topic": f"persistent://{NAMESPACE}/busy", "sub": "sub"}
 LATE = {"topic": f"persistent://{NAMESPACE}/late", "sub": "sub"}
 DELAY_S = 15.0
+QUIET_LOOKS = 3
+"""A second apart: what was on its way when dispatch paused has come."""
 LABELS = ("state", "le", "namespace", "ledger_name", "cursor_name", "pulsar_managed_ledger_cursor_name", "pulsar_cursorkeeper_cursor_state")
 
 
@@ -82,9 +84,10 @@ def is_loaded(broker: PulsarBroker, topic: str) -> bool:
 async def is_paused(at: Field, page: Page) -> int:
     """Waits until dispatch of the busy topic stands still. Returns its deliveries."""
     await page.becomes("waiting_acks", lambda count: count == WAITING_MAX)
-    before = -1
-    while (now := (await at.clients.do("report", **OF))["deliveries"]) != before:
-        before = now
+    before, quiet = -1, 0
+    while quiet < QUIET_LOOKS:
+        now = (await at.clients.do("report", **OF))["deliveries"]
+        before, quiet = now, quiet + 1 if now == before else 0
         await asyncio.sleep(1)
     return before
 

@@ -85,7 +85,7 @@ async def moves(at: Field, first: PulsarBroker, second: PulsarBroker, name: str)
         to = broker.admin_url.removeprefix("http://")
         await admin(first, "PUT", f"namespaces/public/{name}/0x00000000_0xffffffff/unload?destinationBroker={to}")
         await do("delivered", **of, more=100)
-        assert topic(name) in topics_of(broker)
+        await until("the topic is where it was sent", lambda: topic(name) in topics_of(broker))  # noqa: B023
 
 
 async def rolls(at: Field, first: PulsarBroker, second: PulsarBroker, name: str) -> None:

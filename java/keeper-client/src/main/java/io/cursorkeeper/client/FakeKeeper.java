@@ -44,6 +44,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
@@ -95,6 +96,12 @@ public final class FakeKeeper implements AutoCloseable {
         made.setDaemon(true);
         return made;
     });
+    /** Below what the kernel hands out to outgoing connections: who is killed finds its port free at the next start. */
+    private static final int PORT_FROM = 10_000;
+
+    private static final int PORT_TO = 12_000;
+    private static final int PORT_TRIES_MAX = 200;
+
     private Server server;
     private int port;
     private int incarnation;
@@ -117,21 +124,26 @@ public final class FakeKeeper implements AutoCloseable {
                 .addMethod(Wire.EXPORT, (call, headers) -> new Question(call, headers))
                 .build();
         incarnation++;
-        InetSocketAddress at = new InetSocketAddress(InetAddress.getLoopbackAddress(), port);
-        try {
-            server = OkHttpServerBuilder.forPort(at, InsecureServerCredentials.create())
-                    .maxInboundMessageSize(4 << 20)
-                    .permitKeepAliveTime(1, TimeUnit.MILLISECONDS)
-                    .permitKeepAliveWithoutCalls(true)
-                    .addService(definition)
-                    .addService(store)
-                    .build()
-                    .start();
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
+        for (int tried = 1; ; tried++) {
+            int chosen = port != 0 ? port : ThreadLocalRandom.current().nextInt(PORT_FROM, PORT_TO);
+            InetSocketAddress at = new InetSocketAddress(InetAddress.getLoopbackAddress(), chosen);
+            try {
+                server = OkHttpServerBuilder.forPort(at, InsecureServerCredentials.create())
+                        .maxInboundMessageSize(4 << 20)
+                        .permitKeepAliveTime(1, TimeUnit.MILLISECONDS)
+                        .permitKeepAliveWithoutCalls(true)
+                        .addService(definition)
+                        .addService(store)
+                        .build()
+                        .start();
+                port = chosen;
+                return this;
+            } catch (IOException e) {
+                if (port != 0 || tried == PORT_TRIES_MAX) {
+                    throw new UncheckedIOException(e);
+                }
+            }
         }
-        port = server.getPort();
-        return this;
     }
 
     public synchronized String address() {

@@ -41,11 +41,11 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** The servers as a container runs them, all real, here in one JVM: an ensemble, bookies by name, auto-recovery, health. */
-@Timeout(60)
+@Timeout(300)
 class ServersTest {
-  private static final int TICK_MS = 100;
-  private static final String SESSION_MS = "4000";
-  private static final long CONDITION_MAX_S = 20;
+  private static final int TICK_MS = 500;
+  private static final String SESSION_MS = "10000";
+  private static final long CONDITION_MAX_S = 120;
 
   @TempDir
   Path folder;
@@ -108,14 +108,14 @@ class ServersTest {
   private static String asked(ZooKeeperNode node, String word) throws Exception {
     String[] address = node.address().split(":");
     try (Socket socket = new Socket(address[0], Integer.parseInt(address[1]))) {
-      socket.setSoTimeout(5_000);
+      socket.setSoTimeout(60_000);
       socket.getOutputStream().write(word.getBytes(StandardCharsets.US_ASCII));
       return new String(socket.getInputStream().readAllBytes(), StandardCharsets.US_ASCII);
     }
   }
 
   private static Set<String> bookiesOf(BookKeeper client, long ledgerId) throws Exception {
-    LedgerMetadata metadata = client.getLedgerMetadata(ledgerId).get(5, TimeUnit.SECONDS);
+    LedgerMetadata metadata = client.getLedgerMetadata(ledgerId).get(CONDITION_MAX_S, TimeUnit.SECONDS);
     return metadata.getAllEnsembles().values().stream().flatMap(List::stream).map(BookieId::toString)
         .collect(Collectors.toSet());
   }
@@ -204,7 +204,7 @@ class ServersTest {
 
   private static HttpResponse<String> get(String url) throws Exception {
     return HttpClient.newHttpClient().send(
-        HttpRequest.newBuilder(URI.create(url)).timeout(Duration.ofSeconds(5)).build(),
+        HttpRequest.newBuilder(URI.create(url)).timeout(Duration.ofSeconds(60)).build(),
         HttpResponse.BodyHandlers.ofString());
   }
 

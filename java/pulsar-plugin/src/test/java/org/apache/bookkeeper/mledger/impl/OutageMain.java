@@ -26,6 +26,7 @@ public final class OutageMain {
     private static final String STOCK = "";
     private static final String SUBSCRIPTION = "sub";
     private static final int WAIT_S = 60;
+    private static final Map<String, String> GOES_ON = Map.of(Settings.ON_FAILED_LOAD, "stock");
     private static final Map<String, String> AT_ONCE = Map.of(Settings.OPEN_TIMEOUT_MS, "1500", Settings.ON_FAILED_LOAD, "stock");
 
     private final String zooKeeper;
@@ -197,7 +198,7 @@ public final class OutageMain {
 
             gate.open();
             try {
-                load(gate.address(), AT_ONCE);
+                load(gate.address(), GOES_ON);
                 throw new AssertionError("it loaded");
             } catch (ManagedLedgerException e) {
                 check(e.getMessage().contains("Pulsar itself changed this cursor"), e.getMessage());
