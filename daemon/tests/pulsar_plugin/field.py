@@ -27,9 +27,18 @@ from cursorkeeper_clients.stack.pulsar import QUICK
 from cursorkeeper_clients.stack.standalone import Standalone
 
 from daemon.tests.pulsar_plugin.clients import Clients
-from daemon.tests.pulsar_plugin.jar import JAR
+from daemon.tests.pulsar_plugin.jar import jar_of
 
 NAMESPACE = "public/default"
+BOUND = "public/bound"
+"""A namespace whose persistence policy names the storage class: brokers that do not keep cursors cannot load its topics."""
+_POLICY = {
+    "bookkeeperEnsemble": 2,
+    "bookkeeperWriteQuorum": 2,
+    "bookkeeperAckQuorum": 2,
+    "managedLedgerMaxMarkDeleteRate": 1.0,
+    "managedLedgerStorageClassName": "cursorkeeper",
+}
 WAIT_MAX_S = 90.0
 _ADMIN_MAX_S = 60.0
 _SMALL = {
@@ -64,19 +73,32 @@ class Field:
         conf: Mapping[str, str] | None = None,
         before: Sequence[Path] = (),
         jar: bool = True,
+        line: str = "",
     ) -> PulsarBroker:
-        """With the plugin and its daemon. `daemon=None`: Pulsar as it is. `before`: of the class path, before the plugin's jar."""
-        ours = {} if daemon is None else plugin_conf(version or self.cluster.version, self.daemons[daemon].address)
-        path = [*before, JAR] if jar else list(before)
+        """With the plugin and its daemon. `daemon=None`: Pulsar as it is. `before`: of the class path, before the plugin's jar. `line`: of
+        the jar, if not the version's own."""
+        version = version or self.cluster.version
+        ours = {} if daemon is None else plugin_conf(version, self.daemons[daemon].address)
+        path = [*before, jar_of(line or version[:3])] if jar else list(before)
         return self.cluster.broker(name, version=version, conf={**_SMALL, **ours, **(conf or {})}, extra_class_path=path)
 
 
 @asynccontextmanager
 async def field(
-    folder: Path, version: str, *, daemons: int = 1, apart: bool = False, cluster_name: str = "local", beside: Field | None = None
+    folder: Path,
+    version: str,
+    *,
+    daemons: int = 1,
+    apart: bool = False,
+    migrator: bool = False,
+    cluster_name: str = "local",
+    beside: Field | None = None,
 ) -> AsyncIterator[Field]:
-    """`apart`: ZooKeeper, bookies and the gateway are processes of their own. `beside`: another cluster, for replication."""
-    stack: Standalone | LocalCluster = LocalCluster(folder / "stack") if apart else Standalone(folder / "stack", bookies=2)
+    """`apart`: ZooKeeper, bookies and the gateway are processes of their own. `migrator`: the gateway lets anybody have that role, for the
+    way back to Pulsar's own cursors. `beside`: another cluster, for replication."""
+    arguments = ["--migrator"] if migrator else []
+    stack: Standalone | LocalCluster
+    stack = LocalCluster(folder / "stack") if apart else Standalone(folder / "stack", bookies=2, arguments=arguments)
     (folder / "stack").mkdir(parents=True)
     clients = Clients(version, folder / "clients.log")
     running: list[DaemonProcess] = []
@@ -131,6 +153,12 @@ async def admin(broker: PulsarBroker, method: str, path: str, body: object = Non
         return json.loads(said) if said else None
 
     return await asyncio.to_thread(call, f"{broker.admin_url}/admin/v2/{path}", 3)
+
+
+async def bind(broker: PulsarBroker) -> None:
+    """Makes the namespace BOUND."""
+    await admin(broker, "PUT", f"namespaces/{BOUND}")
+    await admin(broker, "POST", f"namespaces/{BOUND}/persistence", _POLICY)
 
 
 async def until(what: str, done: Callable[[], bool], max_s: float = WAIT_MAX_S) -> None:

@@ -15,53 +15,11 @@ from cursorkeeper_clients.stack import PulsarBroker
 from cursorkeeper_clients.stack.errors import StackError
 from cursorkeeper_clients.stack.standalone import Standalone
 
-from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, admin, field, kill, start, stop
+from daemon.tests.pulsar_plugin.field import BOUND, NAMESPACE, Field, admin, bind, field, kill, start, stop
+from daemon.tests.pulsar_plugin.subscription import Subscription, topic
 
 pytestmark = pytest.mark.jvm
-BOUND = "public/bound"
-"""A namespace whose persistence policy names the storage class: brokers without the plugin cannot load its topics."""
-POLICY = {
-    "bookkeeperEnsemble": 2,
-    "bookkeeperWriteQuorum": 2,
-    "bookkeeperAckQuorum": 2,
-    "managedLedgerMaxMarkDeleteRate": 1.0,
-    "managedLedgerStorageClassName": "cursorkeeper",
-}
-COUNT = 1_200
 MEMBERS = "org/apache/bookkeeper/mledger/impl/members.txt"
-
-
-def topic(name: str, namespace: str = NAMESPACE) -> str:
-    return f"persistent://{namespace}/{name}"
-
-
-class Subscription:
-    """One that lives through the whole roll-out: at each broker its un-acked messages come, and some of them are acked there."""
-
-    def __init__(self, at: Field, name: str) -> None:
-        self._do, self._clients, self._name, self._of = at.clients.do, at.clients, name, {"topic": name, "sub": "sub"}
-
-    async def begins(self, broker: PulsarBroker) -> None:
-        await self._connects(broker)
-        await self._do("subscribe", name="now", client="now", **self._of, keep=3)
-        await self._do("send", client="now", topic=self._name, count=COUNT)
-        await self._do("through", **self._of)
-
-    async def is_whole_at(self, broker: PulsarBroker, keep: int) -> None:
-        """By new clients, since the last broker's end. Every `keep`th stays un-acked."""
-        await self._connects(broker)
-        await self._do("subscribe", name="now", client="now", **self._of, keep=keep)
-        await self._clients.settled(self._name, client="now")
-
-    async def is_refused_by(self, broker: PulsarBroker, words: str) -> None:
-        await self._connects(broker)
-        with pytest.raises(AssertionError, match="Exception"):
-            await self._do("subscribe", name="now", client="now", **self._of)
-        assert words in broker.log.read_text(errors="replace"), f"{broker.log} does not say {words!r}"
-
-    async def _connects(self, broker: PulsarBroker) -> None:
-        await self._do("drop")
-        await self._do("client", name="now", url=broker.service_url, operation_s=10)
 
 
 async def orphans(at: Field, *more: str) -> list[dict[str, object]]:
@@ -106,8 +64,7 @@ async def test_a_cluster_goes_to_kept_cursors_and_back_and_nothing_confirmed_is_
         await start(new)
         await moved.is_whole_at(new, 5)
 
-        await admin(new, "PUT", f"namespaces/{BOUND}")
-        await admin(new, "POST", f"namespaces/{BOUND}/persistence", POLICY)
+        await bind(new)
         await bound.begins(new)
         await a_topic_is_deleted_by_force(at, new)
         await at.clients.do("drop")
@@ -132,18 +89,25 @@ async def test_a_cluster_goes_to_kept_cursors_and_back_and_nothing_confirmed_is_
 
 
 @pytest.mark.timeout(300)
-async def test_a_broker_of_another_version_does_not_start_or_starts_without_kept_cursors(tmp_path: Path) -> None:
+async def test_a_broker_that_cannot_or_may_not_keep_cursors_does_not_start_or_leaves_a_bound_namespace_alone(tmp_path: Path) -> None:
     async with field(tmp_path, "5.0.0-M1") as at:
         other = tmp_path / "other"
         (other / MEMBERS).parent.mkdir(parents=True)
         (other / MEMBERS).write_text("method org.apache.bookkeeper.mledger.impl.ManagedCursorImpl ofAnotherVersion ()V\n")
         words = "ManagedCursorImpl.ofAnotherVersion"
         await does_not_start(at.broker("other", before=[other]), words)
-        await does_not_start(at.broker("too-old", version="4.0.7"), "does not fit Pulsar")
+        await does_not_start(at.broker("too-old", version="4.0.7", line="4.2"), "does not fit Pulsar")
         lenient = at.broker("lenient", before=[other], conf={"cursorKeeperOnUnsupported": "stock"})
         await start(lenient)
         assert words in lenient.log.read_text()
-        await admin(lenient, "PUT", f"namespaces/{BOUND}")
-        await admin(lenient, "POST", f"namespaces/{BOUND}/persistence", POLICY)
+        await bind(lenient)
         await Subscription(at, topic("t", BOUND)).is_refused_by(lenient, "ManagedLedgerStorageClass cursorkeeper not found")
-        await Subscription(at, topic("t")).begins(lenient)
+        own = Subscription(at, topic("t"))
+        await own.begins(lenient)
+        await stop(lenient)
+
+        # nor does a broker that only copies them: of the others it has copies
+        shadow = at.broker("shadow", conf={"cursorKeeperMode": "shadow"})
+        await start(shadow)
+        await Subscription(at, topic("t", BOUND)).is_refused_by(shadow, "ManagedLedgerStorageClass cursorkeeper not found")
+        await own.is_whole_at(shadow, 2)

@@ -5,7 +5,6 @@ Each is judged by the ledger of what was confirmed: 0 confirmed delivered again,
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -14,25 +13,12 @@ import pytest
 from cursorkeeper_clients.stack import PulsarBroker
 from cursorkeeper_clients.stack.process import freeze
 
-from daemon.tests.pulsar_plugin.field import Field, admin, field, kill, start, stop, topics_of, until
+from daemon.tests.pulsar_plugin.field import Field, admin, field, start, stop, topics_of, until
+from daemon.tests.pulsar_plugin.two_brokers import flows, flows_on, is_at, judged, made, settles, topic, unload
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"
 COUNT = 1_000
-
-
-def topic(name: str) -> str:
-    """In a namespace of one bundle for itself: where it is, is not the others' matter."""
-    return f"persistent://public/{name}/topic"
-
-
-async def made(broker: PulsarBroker, *names: str) -> None:
-    for name in names:
-        await admin(broker, "PUT", f"namespaces/public/{name}", {"bundles": {"numBundles": 1}})
-
-
-def both(*brokers: PulsarBroker) -> str:
-    return "pulsar://" + ",".join(each.service_url.removeprefix("pulsar://") for each in brokers)
 
 
 async def zombie(at: Field, first: PulsarBroker, second: PulsarBroker, name: str, daemons: bool = False) -> None:
@@ -73,19 +59,20 @@ async def zombie(at: Field, first: PulsarBroker, second: PulsarBroker, name: str
 
 
 async def moves(at: Field, first: PulsarBroker, second: PulsarBroker, name: str) -> None:
-    """Messages and acks flow while the topic is unloaded, and while its bundle is shed to the one broker and to the other."""
-    do, of = at.clients.do, {"topic": topic(name), "sub": "sub"}
-    await do("client", name=name, url=both(first, second), keep_alive_s=2, operation_s=10)
-    for number in range(2):
-        await do("subscribe", name=f"{name}-{number}", client=name, **of, keep=9)
-    await do("flow", client=name, topic=topic(name), pause_ms=10)
+    """Messages and acks flow while the topic is unloaded, while its bundle is shed to the one broker and to the other, and while it is
+    split: the one half stays, the other one may go."""
+    await flows(at, name, first, second)
+    whole = "0x00000000_0xffffffff"
     for broker in (first, second, first):
         await admin(first, "PUT", f"persistent/public/{name}/topic/unload")
-        await do("delivered", **of, more=100)
-        to = broker.admin_url.removeprefix("http://")
-        await admin(first, "PUT", f"namespaces/public/{name}/0x00000000_0xffffffff/unload?destinationBroker={to}")
-        await do("delivered", **of, more=100)
-        await until("the topic is where it was sent", lambda: topic(name) in topics_of(broker))  # noqa: B023
+        await flows_on(at, name)
+        await unload(first, name, whole, broker)
+        await flows_on(at, name)
+        await is_at(broker, name)
+    await admin(first, "PUT", f"namespaces/public/{name}/{whole}/split?unload=true")
+    await flows_on(at, name)
+    bundles = await admin(first, "GET", f"namespaces/public/{name}/bundles")
+    assert isinstance(bundles, dict) and bundles["numBundles"] == 2, bundles
 
 
 async def rolls(at: Field, first: PulsarBroker, second: PulsarBroker, name: str) -> None:
@@ -98,27 +85,6 @@ async def rolls(at: Field, first: PulsarBroker, second: PulsarBroker, name: str)
     await at.daemons[0].stop()
     await at.daemons[0].start()
     await at.clients.do("delivered", **of, more=200)
-
-
-async def settles(at: Field, name: str) -> None:
-    """No more messages: what is to be acked is confirmed at last, and nothing that was confirmed on the way came again."""
-    await at.clients.do("halt", topic=topic(name))
-    said = await at.clients.do("through", topic=topic(name), sub="sub")
-    assert said["again"] == 0, said
-    for number in range(2):
-        await at.clients.do("close", name=f"{name}-{number}")
-
-
-async def judged(at: Field, broker: PulsarBroker, *names: str) -> None:
-    """By new clients, after kill -9 of every broker."""
-    await kill(*at.cluster.brokers)
-    await asyncio.gather(at.clients.do("drop"), start(broker))
-    await at.clients.do("client", name="judge", url=broker.service_url)
-    for name in names:
-        await at.clients.do("subscribe", name=f"judge-{name}", client="judge", topic=topic(name), sub="sub", ack="none")
-        said = await at.clients.settled(topic(name), client="judge")
-        print(name, said)
-        assert said["open"] > 10, said
 
 
 @pytest.mark.timeout(500)
