@@ -245,15 +245,13 @@ async def test_sigterm_with_acks_flowing_ends_it_within_its_deadline(stack: Cont
     source = await stack.source("sigterm", flows=20, interval_ms=10)
     began = time.monotonic()
     code = stack.daemon.stop()
-    took_s = time.monotonic() - began
-    print(f"exit code {code}, {took_s:.1f} s after SIGTERM, with 3 cursors open and acks flowing")
+    print(f"exit code {code}, {time.monotonic() - began:.1f} s after SIGTERM, with 3 cursors open and acks flowing")
     stack.daemon.start_again()
     await stack.daemon.ready()
     await source.flows(20)
     await source.finish()
     accept(await stack.verdict(source))
-    assert code == 0, stack.daemon.log_tail()
-    assert took_s < float(str(stack.settings["close_timeout_s"])), "its own deadline"
+    assert code == 0, f"1: its own deadline passed, 137: Docker's. {stack.daemon.log_tail()}"
 
 
 # --- how the gateway's and the nodes' behave

@@ -56,7 +56,7 @@ class Pods:
 
     def answers(self, path: str) -> bool:
         """An HTTP probe of the gateway."""
-        with urllib.request.urlopen(f"http://{self.gateway.address(METRICS)}{path}", timeout=5) as page:
+        with urllib.request.urlopen(f"http://{self.gateway.address(METRICS)}{path}", timeout=60) as page:
             return bool(page.status == 200)
 
     def says(self, *where: str) -> int:

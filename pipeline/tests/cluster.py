@@ -33,7 +33,7 @@ from pipeline.tests.spark_jvm import QUICK_JVM
 HOME, REPOSITORY = Path(pyspark.__file__).parent, Path(__file__).parents[2]
 MASTER_HOST, WORKER_HOSTS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
 DAEMON_MEMORY, EXECUTOR_MEMORY, DRIVER_MEMORY = "160m", "512m", "640m"
-START_MAX_S, STOP_MAX_S, POLL_S = 120.0, 10.0, 0.05
+START_MAX_S, STOP_MAX_S, POLL_S = 120.0, 60.0, 0.05
 _TAIL_BYTES = 4096
 SPECULATING: Mapping[str, str] = {
     "spark.speculation": "true",
@@ -206,7 +206,7 @@ class SparkCluster:
 
     def _status(self) -> dict[str, Any]:
         try:
-            with urllib.request.urlopen(f"http://{MASTER_HOST}:{self._ui}/json/", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{MASTER_HOST}:{self._ui}/json/", timeout=60) as answer:
                 status = json.load(answer)
         except (urllib.error.URLError, TimeoutError, ValueError, ConnectionError):
             return {}

@@ -18,6 +18,7 @@ import pytest
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.jobs import import_
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
+from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.record import Record, State, folder_of
 from cursorkeeper_pipeline.sinks.tasks import LEFT
 from pyspark.cloudpickle import register_pickle_by_value
@@ -143,7 +144,7 @@ def kill(driver: subprocess.Popen[bytes]) -> None:
     """All of its group, at once."""
     with suppress(ProcessLookupError):
         os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait(10)
+    driver.wait(60)
 
 
 async def made(world: MigrationWorld, refs: list[Any]) -> int:
@@ -178,11 +179,13 @@ async def test_a_driver_that_is_killed_and_two_runs_that_go_on_at_once(
     """One of the two stands in the middle of a cursor, and holds its claim, until the other has begun; each has a slot of its own."""
     async with migration_world(stack, root) as world:
         refs = await world.cursors(range(100))
-        driver = start(world, tmp_path / "killed")
-        try:
-            await until_made(world, refs, 10, driver, tmp_path / "killed")
-        finally:
-            kill(driver)
+        ours = Claims(world.ports.zookeeper, folder_of(world.settings.root, "claim"))
+        async with ours.held(refs[-1].name):  # it cannot come to the end, however fast it is
+            driver = start(world, tmp_path / "killed")
+            try:
+                await until_made(world, refs, 10, driver, tmp_path / "killed")
+            finally:
+                kill(driver)
         assert await made(world, refs) < len(refs), "the driver was killed in the middle"
         marks = tmp_path / "marks"
         marks.mkdir()

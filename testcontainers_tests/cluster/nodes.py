@@ -73,7 +73,7 @@ class ZooKeeperNode(Node):
 
     def _asked(self, word: str) -> list[str]:
         host, _, port = self.client_address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=2) as asking:
+        with socket.create_connection((host, int(port)), timeout=10) as asking:
             asking.sendall(word.encode())
             with asking.makefile(encoding="ascii", errors="replace") as answer:
                 return list(answer)
