@@ -33,7 +33,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         process.kill()
 
 
-START_MAX_S = 5.0
+START_MAX_S = 10.0
 READY = """print('{"ready":"gateway","gateway":"127.0.0.1:1"}', flush=True); time.sleep(60)"""
 
 

@@ -55,9 +55,16 @@ time.sleep(600)
 
 def wait_gone(pid: int) -> None:
     until = time.monotonic() + GONE_MAX_S
-    while Path(f"/proc/{pid}/status").exists() and "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+    while is_there(pid):
         assert time.monotonic() < until, f"{pid} lives on without its parent"
         time.sleep(0.02)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,8 @@ STATUS = health_pb2.HealthCheckResponse
 
 
 def ask(*arguments: str, **environment: str) -> Result:
-    return CliRunner().invoke(program.app, ["health", *arguments], env={"COLUMNS": "160", "NO_COLOR": "1"} | environment)
+    patient = [] if "--timeout-s" in arguments else ["--timeout-s", "60"]
+    return CliRunner().invoke(program.app, ["health", *patient, *arguments], env={"COLUMNS": "160", "NO_COLOR": "1"} | environment)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_it_loads_nothing_heavy(address: str) -> None:
     code = (
         "import sys\nfrom cursorkeeper.cli.main import app\n"
         f"for port in ('{address}', '127.0.0.1:1'):\n"
-        "    try: app(['health', '--address', port])\n"
+        "    try: app(['health', '--timeout-s', '60', '--address', port])\n"
         "    except SystemExit as end: print(end.code)\n"
         "print([m for m in ('numpy', 'rich', 'cursorkeeper.settings', 'msgspec', 'structlog', 'prometheus_client') if m in sys.modules])"
     )

@@ -19,7 +19,7 @@ def demo(*arguments: str) -> dict[str, Any]:
         [sys.executable, "-m", "cursorkeeper.cli.main", "demo", "--json", *arguments],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout
