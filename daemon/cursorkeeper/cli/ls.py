@@ -81,7 +81,7 @@ async def _read(footers: FooterStore, names: list[CursorName], bar: Bar) -> Asyn
     bar.advance(len(names))
 
 
-async def show(footers: FooterStore, bar: Bar, *, as_json: bool, deleted: bool) -> int:
+async def show(footers: FooterStore, bar: Bar, *, as_json: bool, deleted: bool, table_rows_max: int = TABLE_ROWS_MAX) -> int:
     """Prints the list; returns the number of damaged footers."""
     rows: list[Listed] = []
     damaged: list[Listed] = []
@@ -97,7 +97,7 @@ async def show(footers: FooterStore, bar: Bar, *, as_json: bool, deleted: bool) 
             _plain(item)
         else:
             rows.append(item)
-            if len(rows) > TABLE_ROWS_MAX:
+            if len(rows) > table_rows_max:
                 streaming = True
                 typer.echo("\t".join(COLUMNS))
                 for row in rows:

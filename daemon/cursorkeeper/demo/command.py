@@ -15,6 +15,8 @@ from cursorkeeper_clients.stack import check_java, find_jar
 from rich.console import Console
 
 ENTRIES_PER_LEDGER = 50_000
+THE_BAD_CASE = "[bold]The bad case[/bold]: a large backlog, all acked but its oldest entry and some holes"
+THE_TRACE = "[bold]Recorded acks of real Pulsar consumers[/bold], with the same kills"
 
 
 def demo(
@@ -40,9 +42,9 @@ def demo(
 
 async def _play(entries: int, trace: Path | None, keep: bool, data_dir: Path | None, seed: int, console: Console) -> Report | TraceReport:
     if trace is not None:
-        console.print("\n[bold]Recorded acks of real Pulsar consumers[/bold], with the same kills")
+        console.print(f"\n{THE_TRACE}")
         return await play_trace(trace, data_dir=data_dir, keep=keep, console=console)
     ledgers = max(1, min(BadCase.ledgers, entries // ENTRIES_PER_LEDGER)) if entries < BadCase.entries else BadCase.ledgers
-    console.print("\n[bold]The bad case[/bold]: a large backlog, all acked but its oldest entry and some holes")
+    console.print(f"\n{THE_BAD_CASE}")
     case = BadCase(entries=entries, ledgers=ledgers, seed=seed)
     return await play_bad_case(case, data_dir=data_dir, keep=keep, console=console)

@@ -74,13 +74,10 @@ async def test_ls_leaves_tombstones_out(world: CliWorld, capsys: pytest.CaptureF
     assert [x["state"] for x in lines(capsys)] == ["deleted"]
 
 
-async def test_many_cursors_come_in_plain_columns(
-    world: CliWorld, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ls, "TABLE_ROWS_MAX", 1)
+async def test_many_cursors_come_in_plain_columns(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(3):
         await world.closed(CursorName(f"persistent://t/ns/{number}", "s"))
-    await ls.show((await world.ports()).footers, world.bar, as_json=False, deleted=False)
+    await ls.show((await world.ports()).footers, world.bar, as_json=False, deleted=False, table_rows_max=1)
     text = capsys.readouterr().out.splitlines()
     assert len(text) == 4 and all(line.count("\t") == len(ls.COLUMNS) - 1 for line in text)
 

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
-import pytest
 from cursorkeeper.cli.main import app
-from cursorkeeper.demo import command
-from cursorkeeper.demo.processes import ProcessFailed
+from cursorkeeper.demo.command import THE_BAD_CASE, THE_TRACE
 from cursorkeeper.demo.report import Report, TraceReport
 from cursorkeeper.demo.stage import STACK, UP
-from cursorkeeper_clients.stack import StackError
 from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 from typer.testing import CliRunner
 
 
-def test_why_the_demo_could_not_run_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_the_demo_could_not_run_is_said_as_it_is(tmp_path: Path) -> None:
     """Paths stand in it, and a bracket in one is no markup."""
-
-    def no() -> None:
-        raise StackError("no java at [/opt/jdk] of [red]")
-
-    monkeypatch.setattr(command, "check_java", no)
-    ended = CliRunner().invoke(app, ["demo"])
-    assert (ended.exit_code, ended.stderr) == (3, "the demo could not run: no java at [/opt/jdk] of [red]\n")
+    java = tmp_path / "[red]" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/no/such/interpreter\n")
+    java.chmod(0o755)
+    ended = CliRunner().invoke(app, ["demo"], env={"PATH": str(java.parent)})
+    assert ended.exit_code == 3 and ended.stderr.startswith(f"the demo could not run: {java} cannot be run: "), ended.stderr
 
 
 WIDTH = 80
@@ -34,17 +32,9 @@ def lines_of(output: str) -> list[str]:
     return [line for line in output.splitlines() if line.strip()]
 
 
-def test_every_line_of_the_demo_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wide terminal shows how wide they want to be."""
-
-    async def no(*_: object, **__: object) -> None:
-        raise ProcessFailed("enough")
-
-    monkeypatch.setattr(command, "play_bad_case", no)
-    monkeypatch.setattr(command, "play_trace", no)
-    for given in ([], ["--trace", "."]):
-        heading = lines_of(CliRunner().invoke(app, ["demo", *given], env={"COLUMNS": "200"}).stdout)
-        assert len(heading) == 1 and cell_len(heading[0]) <= WIDTH, heading
+def test_every_line_of_the_demo_fits_a_terminal_of_80_columns() -> None:
+    for heading in (THE_BAD_CASE, THE_TRACE):
+        assert Text.from_markup(heading).cell_len <= WIDTH
     assert cell_len("  " + UP.format(bookies=3, seconds=100.0)) <= WIDTH
 
 

@@ -109,11 +109,12 @@ def test_sections_of_any_shape_share_a_pass(one: BitMap, other: BitMap) -> None:
     assert replay.merge_deltas(bodies).acks == {5: one | other, 6: one}
 
 
-def test_many_chunks_are_one_delta(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "CHUNK_BYTES", 500)
+def test_many_chunks_are_one_delta() -> None:
     rng = np.random.default_rng(3)
-    values = [Delta(acks={int(rng.integers(5)): BitMap(rng.integers(0, 9_999, 20).tolist())}) for _ in range(300)]
-    assert normal(replay.merge_deltas([delta.encode(value) for value in values])) == normal(join(values))
+    values = [Delta(acks={int(rng.integers(5)): BitMap(rng.integers(0, 60_000, 1_000).tolist())}) for _ in range(900)]
+    bodies = [delta.encode(value) for value in values]
+    assert sum(map(len, bodies)) > 3 * replay.CHUNK_BYTES
+    assert normal(replay.merge_deltas(bodies)) == normal(join(values))
 
 
 def test_nothing_is_nothing() -> None:

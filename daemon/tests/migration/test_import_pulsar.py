@@ -17,7 +17,7 @@ from cursorkeeper.cli.import_pulsar import KIND, Importing, Plan, import_all
 from cursorkeeper.cli.migrating import Outcome, Reporter
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
-from cursorkeeper.cli.pulsar_source import PulsarSource
+from cursorkeeper.cli.pulsar_source import ENTRIES_PER_BATCH, PARTIALS_PER_BATCH, PulsarSource
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -81,12 +81,12 @@ async def test_a_live_cursor_ledger_is_not_disturbed(world: PulsarWorld, ours: S
     await (await world.broker()).append(ledger, 2, b"goes on")
 
 
-async def test_many_entries_go_in_bounded_batches(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cursorkeeper.cli.pulsar_source.ENTRIES_PER_BATCH", 1000)
-    monkeypatch.setattr("cursorkeeper.cli.pulsar_source.PARTIALS_PER_BATCH", 1)
+async def test_many_entries_go_in_bounded_batches(world: PulsarWorld) -> None:
     await world.topic(TOPIC, ((7, 50_000), (9, 50_000), (12, 0)))
-    acked = {7: BitMap(range(5, 50_000, 3)), 9: BitMap(range(50_000)), 12: BitMap([0, 200_000])}
-    await world.in_ledger(state(acked=acked))
+    acked = {7: BitMap(range(5, 50_000, 3)), 9: BitMap(range(50_000)), 12: BitMap([0, ENTRIES_PER_BATCH + 1])}
+    parts = {PartialKey(7, entry): BitMap([1]) for entry in range(6, 15_000, 3)}
+    assert len(parts) > 2 * PARTIALS_PER_BATCH
+    await world.in_ledger(state(acked=acked, batches=parts))
     assert (await imported(world)).ok and await differs(world) == ""
 
 
