@@ -7,32 +7,26 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
-from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
+from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
 from cursorkeeper_clients.stack import PulsarCluster, StackError, Standalone
 from cursorkeeper_clients.stack.process import freeze
 from cursorkeeper_clients.stack.pulsar import QUICK
 
 from daemon.tests.pulsar_plugin.jar import JAR, LINES, jar_of
+from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
 
 pytestmark = pytest.mark.jvm
-T = TypeVar("T")
-MESSAGES, ENTRIES_PER_LEDGER = 20_000, 4_000
 ACKS_IN_FLIGHT_MAX = 1_000
 """So many acks Traffic.java sends without a receipt."""
 RECEIVED_MAX = 2 * ACKS_IN_FLIGHT_MAX
 """So many messages have not been received when no receipt has come: few of them are not acked."""
 QUIET_LINES = 10
 """Lines of progress: so long no receipt comes, which is seen if it does."""
-CONF = {
-    "acknowledgmentAtBatchIndexLevelEnabled": "true",  # by default since 4.1
-    "managedLedgerMaxEntriesPerLedger": str(ENTRIES_PER_LEDGER),
-    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-}
 
 
 @pytest.fixture
@@ -40,16 +34,6 @@ def stack(tmp_path: Path) -> Iterator[Standalone]:
     """Of the test's own: a ZooKeeper has one Pulsar cluster."""
     with Standalone(tmp_path / "stack", bookies=2) as running:
         yield running
-
-
-async def traffic(topic: Topic, command: str, shape: type[T]) -> T:
-    """Runs it to its last line."""
-    process = topic.process(command)
-    await process.start()
-    try:
-        return await last_line(process, shape, lambda count: None)
-    finally:
-        await process.kill()
 
 
 async def progress(consumer: LineProcess) -> dict[str, Any]:
@@ -84,20 +68,15 @@ async def test_receipts_wait_for_the_daemon_and_a_killed_broker_delivers_nothing
         name = f"persistent://public/default/killed-{version}"
         topic = Topic(version, broker.service_url, name, MESSAGES, tmp_path / "traffic.log")
         await traffic(topic, "produce", Produced)
-        consumer = topic.process("consume")
-        try:
-            await no_receipt_comes(consumer, daemon)
-            consumed = await last_line(consumer, Consumed, lambda count: None)
-            await asyncio.to_thread(broker.kill)  # its client is still connected
-        finally:
-            await consumer.kill()
+        async with consumed(topic, lambda consumer: no_receipt_comes(consumer, daemon)) as receipts:
+            await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
         counted = await traffic(topic, "count", Counted)
     finally:
         await asyncio.to_thread(cluster.kill)
-    assert consumed.acked > MESSAGES // 2
+    assert receipts.acked > MESSAGES // 2
     assert counted.confirmed_again == 0
-    assert counted.unacked == MESSAGES - consumed.acked
+    assert counted.unacked == MESSAGES - receipts.acked
     assert counted.unacked_not_delivered == 0
 
 

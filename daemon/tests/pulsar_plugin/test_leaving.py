@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
-from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
+from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
 from cursorkeeper_clients.stack import PulsarCluster, Standalone
 from cursorkeeper_clients.stack.pulsar import QUICK
 
 from daemon.tests.pulsar_plugin.jar import JAR
-from daemon.tests.pulsar_plugin.test_broker import traffic
+from daemon.tests.pulsar_plugin.one_topic import consumed, traffic
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"
@@ -49,13 +49,8 @@ async def test_after_a_crash_pulsar_goes_on_with_what_the_daemon_had(tmp_path: P
             await asyncio.to_thread(broker.start)
             topic = Topic(VERSION, broker.service_url, name, MESSAGES, tmp_path / "traffic.log")
             await traffic(topic, "produce", Produced)
-            consumer = topic.process("consume")
-            try:
-                await consumer.start()
-                consumed = await last_line(consumer, Consumed, lambda count: None)
-                await asyncio.to_thread(broker.kill)  # its client is still connected
-            finally:
-                await consumer.kill()
+            async with consumed(topic) as receipts:
+                await asyncio.to_thread(broker.kill)
             await daemon.stop()
             *cursors, _ = await asyncio.to_thread(exported, stack, broker.folder / f"{broker.name}.conf")
             broker.conf["cursorKeeperMode"] = "off"
@@ -65,6 +60,6 @@ async def test_after_a_crash_pulsar_goes_on_with_what_the_daemon_had(tmp_path: P
             await asyncio.to_thread(cluster.kill)
             await daemon.kill()
     assert [cursor["status"] for cursor in cursors if name in str(cursor["cursor"])] == ["replaced"]
-    assert consumed.acked > MESSAGES // 2
+    assert receipts.acked > MESSAGES // 2
     assert counted.confirmed_again == 0
-    assert counted.unacked == MESSAGES - consumed.acked and counted.unacked_not_delivered == 0
+    assert counted.unacked == MESSAGES - receipts.acked and counted.unacked_not_delivered == 0

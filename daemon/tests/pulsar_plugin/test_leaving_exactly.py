@@ -13,7 +13,7 @@ from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper_clients.stack import Standalone
 
 from daemon.tests.pulsar_plugin.jar import LINES
-from daemon.tests.pulsar_plugin.test_model import run
+from daemon.tests.pulsar_plugin.mains import run
 
 pytestmark = pytest.mark.jvm
 LINE = "4.2"

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.stack.pulsar import QUICK
 
-from daemon.tests.pulsar_plugin.jar import LINES, class_path
+from daemon.tests.pulsar_plugin.jar import LINES
+from daemon.tests.pulsar_plugin.mains import RUN_MAX_S, run
 
 pytestmark = pytest.mark.jvm
 SEED = "851127131"
 """The same for everybody: who looks for more gives MODEL_SEED and MODEL_ROUNDS."""
 ROUNDS = int(os.environ.get("MODEL_ROUNDS", "3"))
-RUN_MAX_S = 400
-
-
-async def run(line: str, main: str, folder: Path, *arguments: str) -> str:
-    """What a main of the plugin's tests says. Raises AssertionError with all of it if it fails."""
-    command = [
-        "java", *QUICK, "-Xmx384m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", f"-Djava.io.tmpdir={folder}",
-        "--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED",
-        "--add-opens", "java.base/java.io=ALL-UNNAMED", "-cp", class_path(line),
-        f"org.apache.bookkeeper.mledger.impl.{main}", *arguments,
-    ]  # fmt: skip
-    log = folder / "java.log"
-    with log.open("wb") as errors:
-        done = await asyncio.to_thread(subprocess.run, command, stdout=subprocess.PIPE, stderr=errors, timeout=RUN_MAX_S, check=False)
-    said = done.stdout.decode()
-    assert done.returncode == 0, f"{' '.join(arguments)}\n{said[:3_000]}\n...\n{said[-3_000:]}\n{log.read_text()[-3_000:]}"
-    return said
 
 
 @pytest.mark.parametrize("line", LINES)

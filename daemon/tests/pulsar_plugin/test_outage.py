@@ -21,7 +21,7 @@ from grpc import aio
 
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, admin, field, kill, start, until
 from daemon.tests.pulsar_plugin.jar import LINES
-from daemon.tests.pulsar_plugin.test_model import RUN_MAX_S, run
+from daemon.tests.pulsar_plugin.mains import RUN_MAX_S, run
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"

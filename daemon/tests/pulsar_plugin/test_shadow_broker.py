@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, last_line
+from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
 from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
 from cursorkeeper_clients.stack.pulsar import QUICK
 
 from daemon.tests.pulsar_plugin.jar import JAR, LINES
-from daemon.tests.pulsar_plugin.test_broker import CONF, MESSAGES, traffic
+from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
 
 pytestmark = pytest.mark.jvm
 VERSION = LINES["4.2"]
@@ -57,14 +57,9 @@ async def test_a_crash_costs_what_the_shadow_said(tmp_path: Path) -> None:
             await asyncio.to_thread(broker.start)
             topic = Topic(VERSION, broker.service_url, "persistent://public/default/shadow", MESSAGES, tmp_path / "traffic.log")
             await traffic(topic, "produce", Produced)
-            consumer = topic.process("consume")
-            try:
-                await consumer.start()
-                consumed = await last_line(consumer, Consumed, lambda count: None)
+            async with consumed(topic) as receipts:
                 said = await asyncio.to_thread(compared, broker)
-                await asyncio.to_thread(broker.kill)  # its client is still connected
-            finally:
-                await consumer.kill()
+                await asyncio.to_thread(broker.kill)
             broker.conf["cursorKeeperMode"] = "off"
             await asyncio.to_thread(broker.start)
             counted = await traffic(topic, "count", Counted)
@@ -72,6 +67,6 @@ async def test_a_crash_costs_what_the_shadow_said(tmp_path: Path) -> None:
             await asyncio.to_thread(cluster.kill)
             await daemon.kill()
     assert said["differences_total"] == said["refused_total"] == said["given_up_total"] == 0, said
-    assert consumed.acked > MESSAGES // 2
+    assert receipts.acked > MESSAGES // 2
     assert 0 < said["saved_entries"] <= counted.confirmed_again <= said["saved_entries"] + MESSAGES // 10, said
     assert counted.unacked_not_delivered == 0
