@@ -31,7 +31,7 @@ LEDGERS = replace(Limits(), inline_state_max_bytes=0)
 """Nothing fits the footer: there are ledgers to look at."""
 EAGER = replace(LEDGERS, snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot_interval_min_s=0.0)
 """A snapshot after every delta."""
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 def options_of(stack: Standalone, root: str, table: str = "cursors", **more: str) -> Options:

@@ -40,7 +40,7 @@ def test_the_line_of_print_submit_works_as_it_is(stack: Standalone, root: str, t
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("PYSPARK_PYTHON", None)
     environment.pop("PYSPARK_DRIVER_PYTHON", None)
-    line = subprocess.run([*ours, "--print-submit"], env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    line = subprocess.run([*ours, "--print-submit"], env=environment, capture_output=True, text=True, check=True, timeout=240).stdout
     done = subprocess.run(line, shell=True, env=environment, capture_output=True, text=True, timeout=SUBMIT_MAX_S, cwd=tmp_path)
     assert done.returncode == FINDINGS, done.stderr[-3000:]
     facts = json.loads(done.stdout)

@@ -23,7 +23,7 @@ def build(folder: Path, target: str, into: Path, **environment: str) -> subproce
     """hatchling, on the sources in `folder`. `target`: wheel, wheel:editable or sdist."""
     return subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(into)],
-        cwd=folder, env=plain_environment(**environment), capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, env=plain_environment(**environment), capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ class Environment:
         self.folder, self.elsewhere = folder / "venv", folder / "elsewhere"
         self.elsewhere.mkdir()
         self._holds: Path | None = None
-        subprocess.run([sys.executable, "-m", "venv", str(self.folder)], check=True, timeout=120)
+        subprocess.run([sys.executable, "-m", "venv", str(self.folder)], check=True, timeout=400)
         self.run("pip", "install", "--quiet", "--no-compile", "--require-hashes", "-r", str(ROOT / "requirements.lock"))
 
     def run(self, program: str, *arguments: str, code: int = 0, **environment: str) -> str:
@@ -36,7 +36,7 @@ class Environment:
         around["PATH"] = environment.get("PATH", os.pathsep.join([str(self.folder / "bin"), around["PATH"]]))
         done = subprocess.run(
             [str(self.folder / "bin" / program), *arguments],
-            cwd=self.elsewhere, env=around, capture_output=True, text=True, timeout=280, check=False,
+            cwd=self.elsewhere, env=around, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == code, (done.returncode, done.stdout[-3000:], done.stderr[-3000:])
         return done.stdout if code == 0 else done.stdout + done.stderr
