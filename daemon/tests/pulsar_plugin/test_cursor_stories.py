@@ -16,7 +16,7 @@ from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper_clients.stack import PulsarBroker
 
 from daemon.tests.pulsar_plugin.clients import Clients
-from daemon.tests.pulsar_plugin.field import NAMESPACE, Conflict, admin, field, kill, start
+from daemon.tests.pulsar_plugin.field import NAMESPACE, Conflict, admin, field, kill, start, until
 
 pytestmark = pytest.mark.jvm
 COUNT = 1_200
@@ -27,18 +27,22 @@ CONF = {
     "brokerDeduplicationEntriesInterval": "100",
     "transactionCoordinatorEnabled": "true",
     "systemTopicEnabled": "true",
+    "messageExpiryCheckIntervalInMinutes": "1",
 }
+AGED, AGED_COUNT = "public/aged", COUNT - COUNT % 7 + 1
+TTL_S = 10
+"""Messages of this namespace are older when all stories are told, and when Pulsar's timer comes, a minute after the broker's start."""
 
 
-def topic(name: str) -> str:
-    return f"persistent://{NAMESPACE}/{name}"
+def topic(name: str, namespace: str = NAMESPACE) -> str:
+    return f"persistent://{namespace}/{name}"
 
 
 class Stories:
     """Each begins a subscription's life; `told` are those that are judged after the kill, with the number of their un-acked messages."""
 
-    def __init__(self, broker: PulsarBroker, clients: Clients) -> None:
-        self.broker, self.do, self.clients = broker, clients.do, clients
+    def __init__(self, broker: PulsarBroker, clients: Clients, ages_by_timer: bool) -> None:
+        self.broker, self.do, self.clients, self.ages_by_timer = broker, clients.do, clients, ages_by_timer
         self.told: list[tuple[str, str, str, int]] = []
 
     async def acked(self, name: str, *, keep: int = 7, kind: str = "Shared", **words: object) -> str:
@@ -89,8 +93,29 @@ class Stories:
         await self.do("set", topic=topic("skip-all"), sub="sub", gone=1)
         self.ends("skip-all", 0)
 
+    async def ages(self) -> None:
+        """A namespace's TTL: what is un-acked goes, see `is_aged`. Its consumer stays. The last message is un-acked: where it is acked
+        Pulsar expires one message at a time."""
+        await admin(self.broker, "PUT", f"namespaces/{AGED}")
+        await self.do("subscribe", name="aged", client="main", topic=topic("t", AGED), sub="sub", keep=7)
+        await self.do("send", client="main", topic=topic("t", AGED), count=AGED_COUNT)
+        await self.do("through", topic=topic("t", AGED), sub="sub")
+        if self.ages_by_timer:
+            await admin(self.broker, "POST", f"namespaces/{AGED}/messageTTL", TTL_S)
+
+    async def is_aged(self) -> None:
+        """By Pulsar's timer; or at once, because it also looks when a namespace gets its TTL. What comes later does not age."""
+        if not self.ages_by_timer:
+            await admin(self.broker, "POST", f"namespaces/{AGED}/messageTTL", TTL_S)
+        await until("Pulsar expires what is too old", lambda: self.backlog("t", AGED) == 0, max_s=150)
+        await admin(self.broker, "DELETE", f"namespaces/{AGED}/messageTTL")
+        await self.do("set", topic=topic("t", AGED), sub="sub", gone=1)
+        await self.do("send", client="main", topic=topic("t", AGED), count=50)
+        await self.do("through", topic=topic("t", AGED), sub="sub")
+        self.told.append((topic("t", AGED), "sub", "Shared", sum(number % 7 == 0 for number in range(AGED_COUNT, AGED_COUNT + 50))))
+
     async def expire(self) -> None:
-        """By age, as the TTL of a namespace does every few minutes."""
+        """By age, when an operator says so."""
         await self.acked("expire")
         await self.do("close", name="expire")
         while self.backlog("expire") > 0:
@@ -101,8 +126,8 @@ class Stories:
         await self.do("send", client="main", topic=topic("expire"), count=50)
         self.ends("expire", 50)
 
-    def backlog(self, name: str) -> int:
-        stats = json.loads(self.broker.get(f"/admin/v2/persistent/{NAMESPACE}/{name}/stats"))
+    def backlog(self, name: str, namespace: str = NAMESPACE) -> int:
+        stats = json.loads(self.broker.get(f"/admin/v2/persistent/{namespace}/{name}/stats"))
         return int(stats["subscriptions"]["sub"]["msgBacklog"])
 
     async def delayed(self) -> None:
@@ -187,9 +212,9 @@ class Stories:
         self.ends("recreated", COUNT // 3 + 1)
 
     async def are_told(self) -> None:
-        for story in (self.seek_by_id, self.seek_by_id_and_go_on, self.seek_by_time, self.skip, self.skip_all, self.expire, self.delayed,
-                      self.batches, self.key_shared, self.exclusive, self.failover, self.partitioned, self.many, self.transactions,
-                      self.properties, self.recreated):  # fmt: skip
+        for story in (self.ages, self.seek_by_id, self.seek_by_id_and_go_on, self.seek_by_time, self.skip, self.skip_all, self.expire,
+                      self.delayed, self.batches, self.key_shared, self.exclusive, self.failover, self.partitioned, self.many,
+                      self.transactions, self.properties, self.recreated, self.is_aged):  # fmt: skip
             began = time.monotonic()
             await story()
             print(f"{story.__name__}: {time.monotonic() - began:.1f} s")
@@ -214,11 +239,11 @@ class Stories:
         assert many["one_more"] and many["open"] == SUBSCRIPTIONS * (6 + 1), many
 
 
-async def are_lived_through(folder: Path, version: str) -> None:
+async def are_lived_through(folder: Path, version: str, *, ages_by_timer: bool = False) -> None:
     async with field(folder, version) as at:
         broker = at.broker(conf=CONF)
         await start(broker)
-        stories = Stories(broker, at.clients)
+        stories = Stories(broker, at.clients, ages_by_timer)
         await at.clients.do("client", name="main", url=broker.service_url)
         await stories.are_told()
         await kill(broker)
