@@ -143,7 +143,7 @@ test-brokers: setup $(JAR) broker-classes plugin-jar
 mutants: setup
 	$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(EACH),--each $(EACH)) $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(JOURNAL),--journal $(JOURNAL))
 
-bench: setup $(VENV)/.spark $(JAR)
+bench: setup $(VENV)/.spark $(JAR) broker-classes plugin-jar
 	$(BIN)/python -m bench
 
 # Jars are copied into images, so they are made here; everything else is made in them.

@@ -27,6 +27,7 @@ ALL = [
     "footers",
     "report",
     "pipeline",
+    "pulsar_plugin",
 ]
 
 
@@ -72,6 +73,10 @@ def main() -> None:
 
         with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=768) as stack:
             show(pipeline.run(stack), as_json)
+    if "pulsar_plugin" in wanted:
+        from bench.pulsar_plugin.__main__ import shown  # needs brokers' classes and the plugin's jar
+
+        asyncio.run(shown(as_json))
 
 
 if __name__ == "__main__":

@@ -80,7 +80,8 @@ final class Cursor implements KeptCursor {
 
     // Of the link's thread.
     private Phase phase = Phase.IDLE;
-    private final Answer<OpenedCursor> opened = new Answer<>();
+    /** Null when it is settled: it holds the whole state that the cursor had then. */
+    private Answer<OpenedCursor> opened = new Answer<>();
     private boolean wasOpened;
     private Changes sending = new Changes();
     private long sendingBytes;
@@ -305,7 +306,7 @@ final class Cursor implements KeptCursor {
 
     private void leaveWithin(Answer<Void> answer, Duration limit) {
         link.wake(this);
-        link.later(limit, () -> {
+        link.unless(answer, limit, () -> {
             if (!answer.isDone() && phase != Phase.ENDED) {
                 String text = "no answer within " + limit.toMillis() + " ms";
                 giveUp(new KeeperException(Code.TIMED_OUT, display, text, "look at the daemon; it may still come true"));
@@ -317,7 +318,7 @@ final class Cursor implements KeptCursor {
 
     /** From now on: to be opened, or deleted by name. */
     void begin(Duration limit) {
-        link.later(limit, () -> {
+        link.unless(opened, limit, () -> {
             if (wasOpened || phase == Phase.ENDED) {
                 return;
             }
@@ -699,8 +700,9 @@ final class Cursor implements KeptCursor {
             callbacks.run(() -> listener.reopened(state));
         } else {
             wasOpened = true;
-            OpenedCursor answer = new OpenedCursor(this, state);
-            callbacks.run(() -> opened.settle(answer));
+            Answer<OpenedCursor> first = opened;
+            opened = null;
+            callbacks.run(() -> first.settle(new OpenedCursor(this, state)));
         }
         live(state.epoch(), state.generation());
     }
@@ -879,7 +881,7 @@ final class Cursor implements KeptCursor {
         inFlightBytes = sendingBytes = 0;
         sending = new Changes();
         boolean isAsked = closingEnds(why);
-        boolean tells = wasOpened;
+        Answer<OpenedCursor> unopened = opened;
         callbacks.run(() -> {
             lost.forEach(each -> each.fail(why));
             if (left != null && isAsked) {
@@ -887,8 +889,9 @@ final class Cursor implements KeptCursor {
             } else if (left != null) {
                 left.fail(why);
             }
-            opened.fail(why);
-            if (tells) {
+            if (unopened != null) {
+                unopened.fail(why);
+            } else {
                 listener.ended(why);
             }
         });

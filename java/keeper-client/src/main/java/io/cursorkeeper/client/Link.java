@@ -29,6 +29,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.ThreadPoolExecutor;
@@ -94,8 +95,9 @@ final class Link implements KeeperLink {
     @Override
     public CompletableFuture<OpenedCursor> open(OpenRequest request, CursorListener listener) {
         Cursor cursor = new Cursor(this, request, listener);
+        CompletableFuture<OpenedCursor> opened = cursor.opened();
         begin(cursor);
-        return cursor.opened();
+        return opened;
     }
 
     @Override
@@ -254,6 +256,12 @@ final class Link implements KeeperLink {
 
     void later(Duration delay, Runnable task) {
         thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
+    }
+
+    /** Unless the answer is there before: then nothing of the task is kept. */
+    void unless(Answer<?> answer, Duration delay, Runnable task) {
+        Future<?> timer = thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
+        answer.whenComplete((value, failure) -> timer.cancel(false));
     }
 
     /** Doubles from the minimum to the maximum; each between half of the step and all of it. */

@@ -88,6 +88,15 @@ final class LiveTopic {
         ledger = (ManagedLedgerImpl) factory.open(name, config);
     }
 
+    /** Loads another topic, with the same settings, by the same factory. */
+    ManagedLedgerImpl another(String other) throws Exception {
+        return (ManagedLedgerImpl) factory.open(other, config);
+    }
+
+    MetadataStoreExtended store() {
+        return store;
+    }
+
     /** A graceful unload. */
     void unload() throws Exception {
         ledger.close();
