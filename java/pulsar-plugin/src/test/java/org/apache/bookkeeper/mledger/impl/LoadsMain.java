@@ -164,19 +164,30 @@ public final class LoadsMain {
         ledger.close();
     }
 
-    /** Objects of ours that live, by class, after a collection. */
-    private static Map<String, Long> ours() throws Exception {
+    /** What lives after a collection, by class: objects and bytes. */
+    private static Map<String, long[]> living() throws Exception {
         String histogram = (String) ManagementFactory.getPlatformMBeanServer().invoke(
                 new ObjectName("com.sun.management:type=DiagnosticCommand"), "gcClassHistogram",
                 new Object[] {new String[0]}, new String[] {String[].class.getName()});
-        Map<String, Long> found = new TreeMap<>();
+        Map<String, long[]> found = new TreeMap<>();
         for (String line : histogram.split("\n")) {
             String[] words = line.strip().split("\\s+");
-            if (words.length >= 4 && (words[3].startsWith("io.cursorkeeper.client.") || words[3].startsWith("io.cursorkeeper.pulsar.")
-                    || words[3].startsWith("org.apache.bookkeeper.mledger.impl.Kept"))) {
-                found.merge(words[3].substring(words[3].lastIndexOf('.') + 1), Long.valueOf(words[1]), Long::sum);
+            if (words.length >= 4 && words[0].endsWith(":")) {
+                found.put(words[3], new long[] {Long.parseLong(words[1]), Long.parseLong(words[2])});
             }
         }
+        return found;
+    }
+
+    /** Objects of ours that live, by class without its package. */
+    private static Map<String, Long> ours() throws Exception {
+        Map<String, Long> found = new TreeMap<>();
+        living().forEach((name, counts) -> {
+            if (name.startsWith("io.cursorkeeper.client.") || name.startsWith("io.cursorkeeper.pulsar.")
+                    || name.startsWith("org.apache.bookkeeper.mledger.impl.Kept")) {
+                found.merge(name.substring(name.lastIndexOf('.') + 1), counts[0], Long::sum);
+            }
+        });
         return found;
     }
 
@@ -300,20 +311,26 @@ public final class LoadsMain {
 
     // ---- memory
 
+    /** Of the classes of which at least one object a cursor came: what else comes and goes in the heap is larger than a few cursors. */
     private void memory(int cursors) throws Exception {
         for (String by : List.of("", keeper)) {
             LiveTopic live = live(by, name("memory"), config -> {});
             live.publish();
-            long[] heap = new long[2];
+            List<Map<String, long[]>> halves = new ArrayList<>();
             for (int half = 0; half < 2; half++) {
                 for (int cursor = 0; cursor < cursors; cursor++) {
                     live.cursor(SUBSCRIPTION + half + "-" + cursor);
                 }
-                ours(); // collects, and again
-                System.gc();
-                heap[half] = ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed();
+                halves.add(living());
             }
-            say("{\"kept\":%b,\"bytes_a_cursor\":%d}", !by.isEmpty(), (heap[1] - heap[0]) / cursors);
+            long bytes = 0;
+            for (Map.Entry<String, long[]> each : halves.get(1).entrySet()) {
+                long[] before = halves.get(0).getOrDefault(each.getKey(), new long[2]);
+                if (each.getValue()[0] - before[0] >= cursors) {
+                    bytes += each.getValue()[1] - before[1];
+                }
+            }
+            say("{\"kept\":%b,\"bytes_a_cursor\":%d}", !by.isEmpty(), bytes / cursors);
             live.unload();
             live.shutdown();
         }
