@@ -14,7 +14,8 @@ from cursorkeeper.core.state import AckState
 CREATED: Final = "pulsar.created"
 IMPORTING: Final = "pulsar.importing"
 ZNODE: Final = "pulsar.znode"
-NOTES: Final = frozenset({CREATED, IMPORTING, ZNODE})
+CLOSED: Final = "pulsar.closed"
+NOTES: Final = frozenset({CREATED, IMPORTING, ZNODE, CLOSED})
 """What the plugin writes of a cursor; a test compares the names with its source."""
 
 
@@ -28,6 +29,11 @@ def string_properties(ours: AckState, theirs: Mapping[str, str]) -> Mapping[str,
 def is_only_a_copy(ours: AckState) -> bool:
     """Whether Pulsar's state is the truth: a broker took it over in part and died, or ours is a copy that follows it."""
     return _is_the_plugins(ours) and IMPORTING in _values(ours)
+
+
+def noted_znode(ours: AckState) -> str | None:
+    """Which znode the plugin said that ours belongs to, as it writes it; empty: none. None: ours is not the plugin's."""
+    return _values(ours).get(ZNODE, "") if _is_the_plugins(ours) else None
 
 
 def _is_the_plugins(ours: AckState) -> bool:

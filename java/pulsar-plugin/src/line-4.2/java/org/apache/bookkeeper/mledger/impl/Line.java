@@ -1,5 +1,6 @@
 package org.apache.bookkeeper.mledger.impl;
 
+import io.cursorkeeper.pulsar.Imprint;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.MetaStoreException;
@@ -14,6 +15,13 @@ final class Line {
     static final List<String> BY_HANDLE = List.of();
 
     private Line() {}
+
+    /** @param content of a cursor's znode */
+    @SuppressWarnings("deprecation") // of what tells a writer nothing newer is there
+    static Imprint.Znode znode(Object content, Stat stat) {
+        ManagedCursorInfo info = (ManagedCursorInfo) content;
+        return new Imprint.Znode(stat.getCreationTimestamp(), stat.getVersion(), info.getCursorsLedgerId(), info.getLastActive());
+    }
 
     /** Writes what the znode of a cursor holds once more: it has a new version. */
     static CompletableFuture<Void> rewritten(MetaStore store, String ledger, String cursor) {

@@ -36,9 +36,12 @@ import org.apache.bookkeeper.mledger.AsyncCallbacks.DeleteCallback;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.MarkDeleteCallback;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.ReadEntriesCallback;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
+import org.apache.bookkeeper.mledger.ManagedLedgerException.MetaStoreException;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
+import org.apache.bookkeeper.mledger.impl.MetaStore.MetaStoreCallback;
 import org.apache.commons.lang3.tuple.Pair;
+import org.apache.pulsar.metadata.api.Stat;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -252,7 +255,7 @@ final class KeptManagedCursor extends LineCursor {
             super.initialize(position, properties, cursorProperties, callback);
             return;
         }
-        Imprint fresh = new Imprint(UUID.randomUUID().toString(), false, null);
+        Imprint fresh = new Imprint(UUID.randomUUID().toString(), true, null);
         CompletableFuture<Void> ready = topic.deletion(getName())
                 .thenCompose(nothing -> made(fresh, position))
                 .thenComposeAsync(opened -> {
@@ -268,9 +271,9 @@ final class KeptManagedCursor extends LineCursor {
                     });
                 }, executor)
                 .thenComposeAsync(nothing -> znodeMade(position, properties, cursorProperties), executor)
-                .thenRunAsync(() -> {
+                .thenComposeAsync(nothing -> {
                     STATE_UPDATER.compareAndSet(this, State.NoLedger, State.Open);
-                    writingZnode(Function.identity(), () -> CompletableFuture.completedFuture(null));
+                    return noted(now -> imprint.with(now)).exceptionallyCompose(this::unmade);
                 }, executor);
         finish(ready, callback);
     }
@@ -291,6 +294,23 @@ final class KeptManagedCursor extends LineCursor {
             }
         });
         return written;
+    }
+
+    /** The keeper did not hear which znode it is: a later try would find a znode that it did not expect. */
+    private CompletableFuture<Void> unmade(Throwable why) {
+        CompletableFuture<Void> failed = new CompletableFuture<>();
+        topic.getStore().asyncRemoveCursor(topic.getName(), getName(), new MetaStoreCallback<>() {
+            @Override
+            public void operationComplete(Void nothing, Stat stat) {
+                failed.completeExceptionally(why);
+            }
+
+            @Override
+            public void operationFailed(MetaStoreException e) {
+                failed.completeExceptionally(why);
+            }
+        });
+        return failed;
     }
 
     /** Pulsar skips what was published while it made the cursor: so does the keeper. */
@@ -876,13 +896,17 @@ final class KeptManagedCursor extends LineCursor {
         return KeptZnodes.version(topic.getStore(), topic.getName(), getName());
     }
 
-    /** Notes at the keeper which version of the znode the state belongs to, then writes the znode. One at a time. */
-    private CompletableFuture<Void> writingZnode(Function<Imprint.Znode, Imprint.Znode> as, Supplier<CompletableFuture<Void>> write) {
+    /**
+     * Notes at the keeper which version of the znode the state belongs to, then writes the znode. One at a time.
+     *
+     * @param as what is noted, of the znode as it is; called on the executor
+     */
+    private CompletableFuture<Void> writingZnode(Function<Imprint.Znode, Imprint> as, Supplier<CompletableFuture<Void>> write) {
         synchronized (this) {
             znodeWrites = znodeWrites.handle((nothing, failed) -> nothing)
                     .thenCompose(nothing -> znode())
                     .thenComposeAsync(now -> {
-                        imprint = imprint.with(as.apply(now));
+                        imprint = as.apply(now);
                         return keeper.setProperties(imprint.properties());
                     }, executor)
                     .thenCompose(nothing -> write.get());
@@ -890,19 +914,43 @@ final class KeptManagedCursor extends LineCursor {
         }
     }
 
+    private CompletableFuture<Void> noted(Function<Imprint.Znode, Imprint> as) {
+        return writingZnode(as, () -> CompletableFuture.completedFuture(null));
+    }
+
+    /** Notes what Pulsar's write of a clean stop will make of the znode. From then on nothing of that changes. */
+    CompletableFuture<Void> noteClose() {
+        leaving = true;
+        return noted(now -> imprint.closed(now.closed(lastActive()), given(() -> generation)));
+    }
+
+    private synchronized long lastActive() {
+        return getLastActive();
+    }
+
+    /** What a clean stop writes is what the keeper heard of. */
+    @Override
+    public void updateLastActive() {
+        synchronized (this) {
+            if (!leaving) {
+                super.updateLastActive();
+            }
+        }
+    }
+
     @Override
     public CompletableFuture<Void> setCursorProperties(Map<String, String> properties) {
-        return writingZnode(Imprint.Znode::next, () -> super.setCursorProperties(properties));
+        return writingZnode(now -> imprint.with(now.next()), () -> super.setCursorProperties(properties));
     }
 
     @Override
     public CompletableFuture<Void> putCursorProperty(String key, String value) {
-        return writingZnode(Imprint.Znode::next, () -> super.putCursorProperty(key, value));
+        return writingZnode(now -> imprint.with(now.next()), () -> super.putCursorProperty(key, value));
     }
 
     @Override
     public CompletableFuture<Void> removeCursorProperty(String key) {
-        return writingZnode(Imprint.Znode::next, () -> super.removeCursorProperty(key));
+        return writingZnode(now -> imprint.with(now.next()), () -> super.removeCursorProperty(key));
     }
 
     // ---- the end
@@ -913,9 +961,8 @@ final class KeptManagedCursor extends LineCursor {
      */
     @Override
     void persistPositionWhenClosing(Position position, Map<String, Long> properties, CloseCallback callback, Object ctx) {
-        leaving = true;
-        CompletableFuture<Void> noted = writingZnode(Imprint.Znode::next, () -> CompletableFuture.completedFuture(null));
-        noted.thenCompose(nothing -> keeper.close())
+        noteClose()
+                .thenCompose(nothing -> keeper.close())
                 .orTimeout(topic.settings().closeTimeout().toMillis(), TimeUnit.MILLISECONDS)
                 .whenCompleteAsync((nothing, failed) -> {
                     if (failed == null) {

@@ -19,7 +19,7 @@ final class KeptZnodes {
         store.asyncGetCursorInfo(ledger, cursor, new MetaStoreCallback() {
             @Override
             public void operationComplete(Object info, Stat stat) {
-                version.complete(new Imprint.Znode(stat.getCreationTimestamp(), stat.getVersion()));
+                version.complete(Line.znode(info, stat));
             }
 
             @Override

@@ -228,7 +228,7 @@ final class ShadowedCopy {
         CursorState state = opened.state();
         Imprint found = Imprint.of(state.cursorProperties());
         boolean isNew = found.created().equals(created);
-        if (!found.importing() && !mayReplace(state)) {
+        if (!found.importing() && !mayReplace(found, state)) {
             synchronized (this) {
                 leave(Phase.OVER);
             }
@@ -256,18 +256,24 @@ final class ShadowedCopy {
     }
 
     /**
-     * Whether what the keeper has as the truth may go: Pulsar has all of its entries, or the operator has said so. More is left behind by who
-     * went from keep to shadow without a clean stop or an export, and nobody else has it. Of partly acked batches a clean stop leaves
-     * what Pulsar's recovery does not read: the broker delivers them again already.
+     * Whether what the keeper has as the truth may go: Pulsar has all of it, or the operator has said so. Pulsar has it if both are equal, or
+     * if Pulsar began with what a clean stop wrote, and the keeper's has changed since by nothing that Pulsar lacks. Else somebody went from
+     * keep to shadow without a clean stop or an export, and nobody else has those acks, or that seek. Of partly acked batches a clean
+     * stop leaves what Pulsar's recovery does not read: the broker delivers them again already.
      */
-    private boolean mayReplace(CursorState state) {
-        long entries = Picture.of(state).beyond(cursor.picture(), topic.written());
-        if (entries == 0 || rounds.settings().onStale() == Settings.OnStale.IMPORT) {
+    private boolean mayReplace(Imprint found, CursorState state) {
+        Picture kept = Picture.of(state);
+        Picture here = cursor.picture();
+        long keptOnly = kept.beyond(here, topic.written());
+        boolean isLeft = found.isLeftWith(cursor.znode().exceptionally(unreadable -> null).getNow(null), state.generation());
+        long pulsarOnly = isLeft ? 0 : here.beyond(kept, topic.written());
+        if (keptOnly + pulsarOnly == 0 || rounds.settings().onStale() == Settings.OnStale.IMPORT) {
             return true;
         }
-        LOG.warn("[{}][{}] Not copied to the keeper: it has {} acked entries of the time when it kept this cursor, which Pulsar's own state "
-                        + "lacks. What to do: stop the broker, `cursorkeeper export-pulsar`, start it again; or set {}=import to drop them",
-                topic.getName(), cursor.getName(), entries, Settings.ON_STALE);
+        LOG.warn("[{}][{}] Not copied to the keeper: what it has of the time when it kept this cursor is not what Pulsar has by itself. {} acked "
+                        + "entries are at the keeper only, {} in Pulsar only. What to do: stop the broker, `cursorkeeper export-pulsar`, start it "
+                        + "again; or set {}=import to drop what the keeper has",
+                topic.getName(), cursor.getName(), keptOnly, pulsarOnly, Settings.ON_STALE);
         counters().shadowsRefused.increment();
         return false;
     }

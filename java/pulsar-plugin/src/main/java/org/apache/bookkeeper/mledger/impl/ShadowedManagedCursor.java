@@ -1,6 +1,7 @@
 package org.apache.bookkeeper.mledger.impl;
 
 import io.cursorkeeper.client.Position;
+import io.cursorkeeper.pulsar.Imprint;
 import io.cursorkeeper.pulsar.Picture;
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -9,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.NavigableMap;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Lock;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.mledger.AsyncCallbacks.CloseCallback;
@@ -31,6 +33,8 @@ final class ShadowedManagedCursor extends ManagedCursorImpl {
     private final Lock memory;
     /** Whether Pulsar's own recovery is running: it may call `initialize`. */
     private volatile boolean recovering;
+    /** As Pulsar's recovery found it. */
+    private volatile CompletableFuture<Imprint.Znode> znode = new CompletableFuture<>();
 
     ShadowedManagedCursor(BookKeeper bookKeeper, ShadowedLedger ledger, String name) {
         super(bookKeeper, ledger, name);
@@ -104,8 +108,14 @@ final class ShadowedManagedCursor extends ManagedCursorImpl {
 
     // ---- loading
 
+    /** Of a cursor that was recovered: the znode before anything of this load wrote it. */
+    CompletableFuture<Imprint.Znode> znode() {
+        return znode;
+    }
+
     @Override
     void recover(VoidCallback callback) {
+        znode = KeptZnodes.version(topic.getStore(), topic.getName(), getName()); // Pulsar asks for it next, and nobody waits for this
         recovering = true;
         super.recover(new VoidCallback() {
             @Override

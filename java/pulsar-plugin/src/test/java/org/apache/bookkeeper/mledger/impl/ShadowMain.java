@@ -55,6 +55,7 @@ public final class ShadowMain {
         all.put("Pulsar's state is imported from whatever holds it", stories::importsAll);
         all.put("what a clean stop of keep left is taken for a copy", stories::shadowsAfterKeep);
         all.put("what only the keeper has is not overwritten", stories::sparesTheTruth);
+        all.put("a seek back that only the keeper has is not overwritten", stories::sparesTheSeek);
         all.put("what a crash would cost is what it costs", stories::foretellsCrash);
         all.put("without a keeper the broker does what it did", stories::needsNobody);
         all.put("a keeper that stands still costs a copy, and nothing else", stories::givesUp);
@@ -285,11 +286,32 @@ public final class ShadowMain {
         LiveTopic kept = worked(keep());
         Naive before = state(kept);
         end(kept);
+        try (Gate gate = new Gate(keeper)) {
+            gate.shut();
+            LiveTopic shadow = shadow(gate.address());
+            same(afterCleanStop(before), state(shadow));
+            ack(shadow, 12, 23); // before there can be a copy
+            gate.open();
+            Copies.untilEqual(shadow, SUBSCRIPTION);
+            compared(shadow);
+            end(shadow);
+        }
+    }
+
+    private void sparesTheSeek() throws Exception {
+        end(worked(keep()));
+        LiveTopic kept = keep();
+        LiveTopic.reset(kept.cursor(SUBSCRIPTION), kept.entries().get(0)).get(LiveTopic.WAIT_S, TimeUnit.SECONDS);
+        Naive before = state(kept);
+        kept.crash();
         LiveTopic shadow = shadow(keeper);
-        same(afterCleanStop(before), state(shadow));
-        Copies.untilEqual(shadow, SUBSCRIPTION);
-        compared(shadow);
-        end(shadow);
+        Counters counters = Copies.counters(shadow);
+        Copies.until(() -> counters.shadowsRefused.sum() == 1, "the keeper's own state was taken for a copy");
+        check(state(shadow).acked.size() > before.acked.size(), "Pulsar has the seek by itself");
+        shadow.crash();
+        LiveTopic again = keep();
+        same(before, state(again));
+        end(again);
     }
 
     private void sparesTheTruth() throws Exception {

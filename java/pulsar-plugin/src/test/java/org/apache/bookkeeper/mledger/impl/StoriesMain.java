@@ -2,7 +2,14 @@ package org.apache.bookkeeper.mledger.impl;
 
 import static org.apache.bookkeeper.mledger.impl.Stories.check;
 
+import io.cursorkeeper.client.CursorListener;
+import io.cursorkeeper.client.KeeperLink;
+import io.cursorkeeper.client.LinkSettings;
+import io.cursorkeeper.client.OpenRequest;
+import io.cursorkeeper.client.OpenedCursor;
 import io.cursorkeeper.pulsar.CommandScope;
+import io.cursorkeeper.pulsar.Imprint;
+import io.cursorkeeper.pulsar.Names;
 import io.cursorkeeper.pulsar.Settings;
 import java.util.BitSet;
 import java.util.LinkedHashMap;
@@ -41,6 +48,9 @@ public final class StoriesMain {
         all.put("the first load takes Pulsar's state over", stories::imports);
         all.put("a clean stop is the way back to Pulsar's own cursors", stories::goesBack);
         all.put("what Pulsar itself did meanwhile is noticed", stories::noticesStock);
+        all.put("a write of the znode that never came covers none of Pulsar's own", stories::noticesStockAfterNoWrite);
+        all.put("a state that belongs to no znode is stale", stories::noticesForeign);
+        all.put("a new cursor belongs to its znode before anybody has it", stories::belongsFromTheStart);
         all.put("Pulsar's state replaces a stale one", stories::importsStale);
         all.put("taking a state over removes no message that is not acked", stories::trimsNothing);
         all.put("the keeper's state stays though it is stale", stories::keepsStale);
@@ -158,6 +168,66 @@ public final class StoriesMain {
 
     private void noticesStock() throws Exception {
         stale();
+        isRefused();
+    }
+
+    /** The keeper heard of the next version, and then Pulsar's own cursor made it: with a cursor ledger that holds its acks. */
+    private void noticesStockAfterNoWrite() throws Exception {
+        String topic = name;
+        for (boolean isClose : new boolean[] {false, true}) {
+            name = topic + isClose;
+            LiveTopic kept = worked(keeper);
+            KeptManagedCursor cursor = (KeptManagedCursor) kept.cursor(SUBSCRIPTION);
+            if (isClose) {
+                cursor.noteClose().get(STORY_MAX_S, TimeUnit.SECONDS);
+            } else {
+                fails(cursor.setCursorProperties(Map.of("#pulsar.internal.x", "y")), "Pulsar took an internal property");
+            }
+            Naive before = state(kept);
+            kept.crash();
+            LiveTopic same = load(keeper);
+            same(before, state(same)); // nobody wrote: it is ours
+            if (isClose) {
+                ((KeptManagedCursor) same.cursor(SUBSCRIPTION)).noteClose().get(STORY_MAX_S, TimeUnit.SECONDS);
+            } else {
+                fails(same.cursor(SUBSCRIPTION).setCursorProperties(Map.of("#pulsar.internal.x", "y")), "Pulsar took an internal property");
+            }
+            same.crash();
+            LiveTopic stock = load(STOCK);
+            ack(stock, 12, 23);
+            stock.crash();
+            isRefused();
+        }
+    }
+
+    /** A rehearsal's import left it; the subscription was deleted and made again by Pulsar itself. */
+    private void noticesForeign() throws Exception {
+        LiveTopic stock = worked(STOCK);
+        try (KeeperLink other = KeeperLink.connect(LinkSettings.of(keeper, Runnable::run))) {
+            Position first = stock.entries().get(0);
+            CursorListener listener = why -> {};
+            OpenedCursor left = other.open(OpenRequest.of(Names.topic(name), SUBSCRIPTION)
+                    .withStart(new io.cursorkeeper.client.Position(first.getLedgerId(), 3)), listener).get(STORY_MAX_S, TimeUnit.SECONDS);
+            left.cursor().close().get(STORY_MAX_S, TimeUnit.SECONDS);
+        }
+        stock.ledger.deleteCursor(SUBSCRIPTION);
+        check(state(stock).acked.isEmpty(), "acks of the deleted subscription are there");
+        stock.crash();
+        isRefused();
+    }
+
+    private void belongsFromTheStart() throws Exception {
+        LiveTopic kept = load(keeper);
+        for (int i = 0; i < 5; i++) {
+            kept.cursor(SUBSCRIPTION + i);
+            Map<String, String> notes = kept.ours().link().read(Names.topic(name), SUBSCRIPTION + i).get(STORY_MAX_S, TimeUnit.SECONDS)
+                    .cursorProperties();
+            check(Imprint.of(notes).znode() != null && !Imprint.of(notes).importing(), "its notes are " + notes);
+        }
+        end(kept);
+    }
+
+    private void isRefused() throws Exception {
         try {
             load(keeper);
         } catch (ManagedLedgerException e) {
