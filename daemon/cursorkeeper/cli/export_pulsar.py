@@ -32,10 +32,11 @@ from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.destination import Destination, destination_of
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.noted_znode import gone_past
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.repair import is_beyond, repair
-from cursorkeeper.migration.string_properties import is_only_a_copy, string_properties
+from cursorkeeper.migration.string_properties import is_only_a_copy, noted_znode, string_properties
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
 from cursorkeeper.migration.writing import Writer, Written
 from cursorkeeper.pulsar_broker.model import count, range_count
@@ -63,6 +64,7 @@ class Exporting:
     bar: Bar
     journal: Journal | None = None
     replace: bool = False
+    replace_newer: bool = False
     live: bool = False
     broker_is_stopped: bool = False
     allow_loss: bool = False
@@ -157,7 +159,14 @@ class Exporting:
             differs = f"it cannot be read: {e}"
         if not differs:
             return KEPT
-        if self.replace:
+        noted = noted_znode(state)
+        past = gone_past(noted, there) if noted is not None else ""
+        if past and not self.replace_newer:
+            remedy = (
+                "leave Pulsar's as it is; --replace-newer puts ours in its place: what Pulsar has acked meanwhile is then delivered again"
+            )
+            raise self._refused(ref, f"Pulsar itself changed this cursor since the daemon held it: {past}", remedy)
+        if self.replace or past:
             return "replaced"
         remedy = "look at both; --replace puts ours in its place: what only Pulsar's has acked is then delivered again"
         raise self._refused(ref, f"Pulsar has this cursor and it is not as ours is: {differs}", remedy)
@@ -294,6 +303,9 @@ def export_pulsar(
     everything: migrating.Everything = False,
     dry_run: migrating.DryRun = False,
     replace: Annotated[bool, typer.Option("--replace", help="Put ours in the place of a Pulsar cursor that differs.")] = False,
+    replace_newer: Annotated[
+        bool, typer.Option("--replace-newer", help="Also one that Pulsar itself changed since a broker with the plugin held it.")
+    ] = False,
     live: Annotated[bool, typer.Option("--live", help="Also open cursors of ours: what is durable when they are read.")] = False,
     broker_is_stopped: Annotated[
         bool, typer.Option("--broker-is-stopped", help="Whatever ledgers and bundles look like: no broker has these topics.")
@@ -338,8 +350,9 @@ def export_pulsar(
                 reporter = Reporter(bar, journal, as_json=as_json)
                 patience = Patience(say=lambda what: bar.say(what or "exporting"))
                 exporting = Exporting(
-                    ports, theirs, settings, target, spec, bar, journal, replace, live, broker_is_stopped, allow_loss, dry_run, patience
-                )
+                    ports, theirs, settings, target, spec, bar, journal, replace, replace_newer, live, broker_is_stopped, allow_loss,
+                    dry_run, patience,
+                )  # fmt: skip
                 await export_all(exporting, chosen, reporter, jobs=jobs)
                 return reporter.summary(chosen, seconds=time.monotonic() - began_s)
 

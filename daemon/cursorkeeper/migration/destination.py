@@ -21,12 +21,14 @@ from cursorkeeper_clients.zookeeper.values import Node
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`version` ABSENT: there is no such cursor. `znode` None: there is none, or it cannot be read (`exists` tells)."""
+    """`version` ABSENT: there is no such cursor. `znode` None: there is none, or it cannot be read (`exists` tells). `created_at_ms`: when
+    the znode was made, 0 if there is none."""
 
     ref: PulsarCursorRef
     layout: tuple[LayoutItem, ...]
     version: int
     znode: ManagedCursorInfo | None
+    created_at_ms: int = 0
 
     @property
     def exists(self) -> bool:
@@ -75,8 +77,8 @@ async def destination_of(ports: PulsarPorts, ref: PulsarCursorRef, patience: Pat
         return Destination(ref, layout, ABSENT, None)
     try:
         raw, _ = cursor_info.unwrap(node.data, limit_bytes=STATE_BYTES_MAX)
-        return Destination(ref, layout, node.version, cursor_info.decode(raw))
+        return Destination(ref, layout, node.version, cursor_info.decode(raw), node.stat.ctime_ms)
     except TooNewError as e:
         raise MigrationError(Kind.TOO_NEW, str(ref), ref.path, e.message, UPGRADE) from e
     except DamageError:
-        return Destination(ref, layout, node.version, None)
+        return Destination(ref, layout, node.version, None, node.stat.ctime_ms)

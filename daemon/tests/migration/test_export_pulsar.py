@@ -187,11 +187,16 @@ async def test_fields_of_a_newer_pulsar_and_properties_that_ours_never_had_stay(
     assert after.unknown == b"\x48\x05" and after.cursor_properties == {"kept": "1"}
 
 
-async def kept_by_the_plugin(world: PulsarWorld, **notes: str) -> None:
-    """A cursor of ours as the broker plugin makes it, with its notes; the subscription's own properties are in Pulsar's znode."""
-    await world.in_znode(state(), properties={CREATED: "nonce", ZNODE: "3@1700000000000", **notes})
+async def kept_by_the_plugin(world: PulsarWorld, noted: str = "{}@{}/{}/{}", beside: tuple[int, ...] = (0, 0, 0, 0), **notes: str) -> None:
+    """A cursor of ours as the broker plugin makes it, with its notes; the subscription's own properties are in Pulsar's znode.
+    `noted`: of which znode; `beside`: by how much its numbers differ from what the znode has."""
+    await world.in_znode(state())
+    there = await (await world.zk()).get(REF.path)
+    numbers = (there.version + 2, there.stat.ctime_ms, -1, 17)
+    znode = noted.format(*(number + by for number, by in zip(numbers, beside, strict=True)))
+    await world.in_znode(state(), properties={CREATED: "nonce", ZNODE: znode, **notes})
     assert (await (await world.importing()).one(REF)).ok
-    info = ManagedCursorInfo(-1, Position(7, -1), cursor_properties={"kept": "1"})
+    info = ManagedCursorInfo(-1, Position(7, -1), cursor_properties={"kept": "1"}, last_active_ms=17)
     await world.put(REF.path, cursor_info.encode(info))
 
 
@@ -202,6 +207,34 @@ async def test_of_a_cursor_that_the_plugin_kept_the_subscriptions_own_properties
     after = await read_cursor(await world.pulsar(), REF)
     assert after.state == state() and after.cursor_properties == {"kept": "1"}
     assert (await exported(world)).status == "already there"
+
+
+@pytest.mark.parametrize(
+    ("noted", "beside", "words"),
+    [
+        ("{}@{}/{}/{}", (-1, 0, 0, 0), "ours belongs to"),
+        ("{}@{}/{}/{}", (2, 0, 0, 0), "ours belongs to"),
+        ("{}@{}/{}/{}", (0, -1, 0, 0), "deleted and made again"),
+        ("{}@{}/{}/{}", (0, 0, 9, 0), "Pulsar's own work"),
+        ("{}@{}/{}/{}", (0, 0, 0, -1), "Pulsar's own work"),
+        ("{}@{}", (0, 0, 0, 0), "belongs to none"),
+    ],
+)
+async def test_what_pulsar_itself_changed_since_is_replaced_only_by_a_flag_of_its_own(
+    world: PulsarWorld, noted: str, beside: tuple[int, ...], words: str
+) -> None:
+    await kept_by_the_plugin(world, noted, beside)
+    before = await world.znode(REF.path)
+    refused = await exported(world, replace=True)
+    assert refused.status == "refused" and refused.problem is not None and words in refused.problem.message, refused
+    assert "--replace-newer" in refused.problem.remedy and await world.znode(REF.path) == before
+    assert (await exported(world, replace_newer=True)).status == "replaced"
+    assert (await read_cursor(await world.pulsar(), REF)).state == state()
+
+
+async def test_a_write_of_the_znode_that_was_noted_and_never_came_is_none_of_pulsars(world: PulsarWorld) -> None:
+    await kept_by_the_plugin(world, beside=(1, 0, 0, -5))
+    assert (await exported(world, replace=True)).status == "replaced"
 
 
 @pytest.mark.parametrize("note", ["true", "shadow"], ids=["a first load that died", "a copy"])
