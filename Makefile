@@ -124,8 +124,8 @@ test: setup check test-java interop-classes broker-classes test-plugin $(SPARK_C
 # Each worker has a stack (and, for the pipeline, a Spark session) of its own; a module's tests stay together, so that what they share is
 # started once.
 SIDE_BY_SIDE = $(PYTEST) -n $(WORKERS) --dist loadfile --max-worker-restart 1
-# Of the pipeline's, one worker has all that needs Spark: one session for all of them.
-ONE_WITH_SPARK = $(PYTEST) -n $(WORKERS) --dist loadgroup --max-worker-restart 1 pipeline/tests
+# Of the pipeline's, one worker has all that needs Spark: one session for all of them (pipeline/tests/workers.py).
+ONE_WITH_SPARK = $(PYTEST) -n $(WORKERS) --max-worker-restart 1 pipeline/tests
 test-pipeline: setup $(VENV)/.spark $(JAR) $(SPARK_CLASSES)
 	$(ONE_WITH_SPARK)
 

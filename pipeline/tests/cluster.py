@@ -29,6 +29,7 @@ import pyspark
 from cursorkeeper_clients.stack.ports import free_port
 
 from pipeline.tests.spark_jvm import QUICK_JVM
+from pipeline.tests.warm_workers import warm_python
 
 HOME, REPOSITORY = Path(pyspark.__file__).parent, Path(__file__).parents[2]
 MASTER_HOST, WORKER_HOSTS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
@@ -117,7 +118,7 @@ class SparkCluster:
         self._jvm = f"{QUICK_JVM} -Dlog4j2.configurationFile={log}"
         self._base = {
             "SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": DAEMON_MEMORY, "SPARK_DAEMON_JAVA_OPTS": self._jvm,
-            "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1",
+            "PYSPARK_PYTHON": warm_python(folder), "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1",
             "SPARK_LOCAL_DIRS": str(folder / "local"), "PYTHONPATH": str(REPOSITORY), **(environment or {}),
         }  # fmt: skip
         place = ["--host", MASTER_HOST, "--port", str(port), "--webui-port", str(self._ui)]
@@ -182,7 +183,6 @@ class SparkCluster:
             "spark.executor.cores": "1",
             "spark.executor.memory": EXECUTOR_MEMORY,
             "spark.executor.extraJavaOptions": self._jvm,
-            "spark.python.daemon.module": "pipeline.tests.warm_workers",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
             "spark.sql.adaptive.enabled": "false",

@@ -1,7 +1,7 @@
 """One Spark session and one real stack for the whole suite: each costs seconds to start, and neither keeps what a test did to it.
 
 Tests keep apart by roots of their own (`root` is a new one for each test). What needs neither Spark nor the stack does not ask for them.
-Of several workers (`--dist loadgroup`) one has all modules that need Spark, so that one session is started; the others have the rest.
+Of several workers (`pytest -n`) one has all modules that need Spark, the others have the rest: `workers`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cursorkeeper_clients.stack import Standalone
+from cursorkeeper_clients.stack.pulsar import QUICK
 
+from pipeline.tests import workers
 from pipeline.tests.spark_jvm import QUICK_JVM
+from pipeline.tests.warm_workers import warm_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,16 +30,23 @@ SLOTS = 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Which worker has which module."""
-    with_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    """In the order in which workers get them. All of one file must be known to need Spark if one does."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("spark" if item.path in with_spark else item.path.name))
+        if "spark" in getattr(item, "fixturenames", ()) and workers.unit_of(item.nodeid) != workers.SPARK:
+            raise pytest.UsageError(f"{item.nodeid} needs Spark. What to do: name its file in WITH_SPARK of pipeline/tests/workers.py")
+    items.sort(key=lambda item: workers.order_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole units to each worker, whatever --dist says."""
+    return workers.scheduler(config, log)
 
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     """ZooKeeper, three bookies and the gateway."""
-    with Standalone(tmp_path_factory.mktemp("stack"), arguments=["--migrator"]) as running:
+    with Standalone(tmp_path_factory.mktemp("stack"), arguments=["--migrator"], java_options=QUICK) as running:
         yield running
 
 
@@ -66,7 +76,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     folder: Path = tmp_path_factory.mktemp("spark")
-    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    os.environ.update(PYSPARK_PYTHON=warm_python(folder), PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     conf = {
         **DEFAULTS,
         "spark.ui.enabled": "false",
@@ -81,7 +91,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.memory": "768m",
         "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Dderby.system.home={folder}",
         "spark.local.dir": str(folder / "local"),
-        "spark.python.daemon.module": "pipeline.tests.warm_workers",
     }
     builder = SparkSession.builder.master(f"local[{SLOTS},3]").appName("cursorkeeper-tests")
     for key, value in conf.items():

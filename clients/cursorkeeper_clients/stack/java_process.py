@@ -33,9 +33,11 @@ class JavaProcess(ServerProcess):
         heap_mib: int = 192,
         start_max_s: float = 180.0,
         java: str = "java",
+        java_options: Sequence[str] = (),
     ) -> None:
         super().__init__(command, log, start_max_s)
         self._arguments, self._jar, self._heap_mib, self._java = list(arguments), jar, heap_mib, java
+        self._java_options = list(java_options)
 
     def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -48,6 +50,7 @@ class JavaProcess(ServerProcess):
 
     def _command_line(self) -> list[str]:
         java = [self._java, f"-Xmx{self._heap_mib}m", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={self.temp.absolute()}"]
+        java += self._java_options
         return [*java, "-jar", str(self._jar or find_jar()), self.name, *self._arguments, "--parent-pid", str(os.getpid())]
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> Mapping[str, object]:

@@ -26,6 +26,7 @@ class Standalone:
         start_max_s: float = 180.0,
         gateway_port: int = 0,
         arguments: Sequence[str] = (),
+        java_options: Sequence[str] = (),
     ) -> None:
         port = gateway_port or free_port()
         self.data_dir, self.bookies = data_dir, bookies
@@ -36,6 +37,7 @@ class Standalone:
             jar=jar,
             heap_mib=heap_mib,
             start_max_s=start_max_s,
+            java_options=java_options,
         )
 
     @property
