@@ -75,6 +75,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from cursorkeeper_pipeline.session import DEFAULTS
     from pyspark.sql import SparkSession
 
+    workers.only_session(tmp_path_factory.getbasetemp().parent)
     folder: Path = tmp_path_factory.mktemp("spark")
     os.environ.update(PYSPARK_PYTHON=warm_python(folder), PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     conf = {

@@ -8,6 +8,9 @@ pytest 9.2 no longer lets xdist 3.8 write groups into names, and nothing says th
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,6 +61,18 @@ def order_of(nodeid: str) -> tuple[float, str]:
     """Sorted by this, units are together and the longest comes first; within a unit the order stays what it was."""
     unit = unit_of(nodeid)
     return -SECONDS.get(unit, SECONDS_UNKNOWN), unit
+
+
+def only_session(folder: Path) -> None:
+    """Raises AssertionError if another worker of this run has a Spark session. `folder`: the one that this worker's own are in."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    mark = folder / "worker-with-spark"
+    with suppress(FileNotFoundError, ProcessLookupError):
+        other = int(mark.read_text())
+        os.kill(other, 0)
+        raise AssertionError(f"the worker with process id {other} has a Spark session, too: files were not handed out in units")
+    mark.write_text(str(os.getpid()))
 
 
 def scheduler(config: Any, log: Any) -> LoadScopeScheduling:
