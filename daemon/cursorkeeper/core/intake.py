@@ -56,14 +56,23 @@ def _take_layout(m: CursorMachine, attach: int, run: tuple[LayoutItem, ...]) -> 
     """The layout that came with OpenCursor; a wrong one refuses the handle."""
     if not run:
         return
-    absorb(m)
     try:
-        m.check.layout(run, m.acks)
+        _join_layout(m, run)
     except RefusedError as e:
         m.answers.drop(attach)
         m.attach_waiting = None
         _refuse_handle(m, attach, e)
-        return
+
+
+def _join_layout(m: CursorMachine, run: tuple[LayoutItem, ...]) -> None:
+    """Behind what is queued, whose acks are in ledgers that were open then. Raises RefusedError."""
+    absorb(m)
+    m.check.layout(run, m.acks)
+    for item in run:
+        beyond = m.acks.acked_beyond(item)
+        if beyond:
+            m.counters.acks_beyond_end += beyond
+            m.emit(fx.Report("acks beyond the end of a ledger", {"ledger": item.ledger, "entries": item.entries, "acks": beyond}))
     m.carry(m.acks.apply_layout(run))
 
 
@@ -128,24 +137,17 @@ def on_acks(m: CursorMachine, event: ev.Acks, now: float) -> None:
 
 
 def on_set_layout(m: CursorMachine, event: ev.SetLayout, now: float) -> None:
-    """What is queued is applied first: a count must not contradict an accepted ack."""
     try:
         if not _admit(m, event.attach, event.seq, event.generation):
             return
         if m.resets:
             _defer(m, event)
         else:
-            _apply_layout(m, event)
+            _join_layout(m, event.run)
     except RefusedError as e:
         _refuse_handle(m, event.attach, e)
         return
     m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
-
-
-def _apply_layout(m: CursorMachine, event: ev.SetLayout) -> None:
-    absorb(m)
-    m.check.layout(event.run, m.acks)
-    m.carry(m.acks.apply_layout(event.run))
 
 
 def on_set_properties(m: CursorMachine, event: ev.SetProperties, now: float) -> None:
@@ -180,7 +182,7 @@ def apply_deferred(m: CursorMachine) -> None:
             _apply_properties(m, event)
             continue
         try:
-            _apply_layout(m, event)
+            _join_layout(m, event.run)
         except RefusedError as e:
             if event.attach == m.attach:
                 _refuse_handle(m, event.attach, e)

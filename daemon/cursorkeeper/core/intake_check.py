@@ -265,9 +265,11 @@ class IntakeCheck:
             )
 
     def layout(self, run: Sequence[LayoutItem], state: AckState) -> None:
-        """A layout run. The queue must have been applied before: a count must not lie at or below an accepted ack.
+        """A layout run.
 
-        A run that ends before the mark-delete ledger is old news: it says nothing that still counts.
+        A run that ends before the mark-delete ledger is old news: it says nothing that still counts. A count at or below an accepted ack
+        does not contradict: while the ledger was open an ack of an entry that it never got could not be told from any other, and such an
+        ack stays without effect. Refused, it would keep the source away for ever, since the ack is durable.
         """
         self._layout_form(run)
         if run and run[-1].ledger < state.mark_delete.ledger:
@@ -285,19 +287,6 @@ class IntakeCheck:
                 "move mark-delete, which forgets the ledgers below it, or raise layout_ledgers_max",
             )
         self.layout_memory(new, state)
-        for item in run:
-            if item.state is not LayoutState.CLOSED:
-                continue
-            acks = state.ledgers.get(item.ledger)
-            highest = acks.high_water - 1 if acks else -1
-            if item.ledger == state.mark_delete.ledger:
-                highest = max(highest, state.mark_delete.entry)
-            if highest >= item.entries:
-                raise self._refuse(
-                    Refusal.LAYOUT_CONTRADICTS,
-                    f"ledger {item.ledger} is said to have {item.entries} entries, but entry {highest} was acked",
-                    "check the entry count of the closed ledger",
-                )
 
     def layout_memory(self, ledgers: int, state: AckState) -> None:
         """What so many more ledgers of the layout add to the memory of the state, or will."""

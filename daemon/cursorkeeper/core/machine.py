@@ -66,6 +66,8 @@ class Counters:
     inline_backstops: int = 0
     partial_acks_ignored: int = 0
     """Acks of batch indexes while they are not kept."""
+    acks_beyond_end: int = 0
+    """Acked entries that their ledgers turned out not to have when they were closed."""
     limit_crossings: int = 0
     """How often the state began not to fit a limit."""
     truncations: int = 0

@@ -285,6 +285,15 @@ class AckState:
 
     # ---- layout
 
+    def acked_beyond(self, item: LayoutItem) -> int:
+        """How many entries at or beyond the count of a closed ledger are acked, if it is news: no such entries exist."""
+        acks = self.ledgers.get(item.ledger)
+        if item.state is not LayoutState.CLOSED or acks is None or not item.is_ahead_of(self.layout.get(item.ledger)):
+            return 0
+        holes = acks.holes
+        above = len(holes) - (holes.rank(item.entries - 1) if item.entries else 0)
+        return max(0, acks.high_water - item.entries) - above
+
     def apply_layout(self, run: Iterable[LayoutItem]) -> Delta:
         """Takes a checked run in; mark-delete may cross into it."""
         before = self.mark_delete

@@ -31,10 +31,11 @@ _WARN = (
     "paused", "cursor refused", "handle refused", "bug", "ledger failed", "ledger left", "acknowledged entries lost",
     "footer to restore", "footer in doubt", "ledger not deleted", "state truncated", "state does not fit",
     "state recovered that was truncated", "unfinished state", "closed without", "orphans", "orphan not",
+    "acks beyond the end",
 )  # fmt: skip
 SUMMED = (
     "accepted_acks", "new_acks", "duplicate_acks", "flushes", "snapshots", "rolls", "inline_backstops", "partial_acks_ignored",
-    "limit_crossings", "truncations", "truncated_flushes", "lost_entries",
+    "acks_beyond_end", "limit_crossings", "truncations", "truncated_flushes", "lost_entries",
 )  # fmt: skip
 log = structlog.get_logger("cursorkeeper")
 

@@ -330,9 +330,9 @@ async def test_a_fencing_token_that_no_footer_can_hold(wire: Wire) -> None:
 
 async def test_layouts_that_contradict(wire: Wire) -> None:
     await wire.open()
-    wire.send(ack_batch=pb.AckBatch(handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[40])]))
-    run = pb.LayoutRun(ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], entries=[30, 0])
-    wire.send(layout=pb.Layout(handle=1, seq=2, generation=1, run=run))
+    for seq, entries in ((1, 30), (2, 40)):
+        run = pb.LayoutRun(ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], entries=[entries, 0])
+        wire.send(layout=pb.Layout(handle=1, seq=seq, generation=1, run=run))
     refused = await wire.until("refused")
     assert pb.RefusedCode.Name(refused.code) == "LAYOUT_CONTRADICTS"
     assert "5" in refused.message
