@@ -400,7 +400,6 @@ final class Cursor implements KeptCursor {
             all.join(each.content);
         }
         all.join(sending);
-        link.countInFlight(-inFlight.size());
         inFlight.clear();
         inFlightParts = 0;
         recount(all);
@@ -614,7 +613,6 @@ final class Cursor implements KeptCursor {
         }
         long bytes = content.bytes();
         inFlight.add(new Sent(++seq, count, content, bytes));
-        link.countInFlight(1);
         inFlightParts += count;
         inFlightBytes += bytes;
         count(bytes);
@@ -731,7 +729,6 @@ final class Cursor implements KeptCursor {
     private void confirm(long upTo) {
         List<Answer<?>> answers = new ArrayList<>();
         long bytes = 0;
-        int before = inFlight.size();
         while (!inFlight.isEmpty() && inFlight.peek().seq <= upTo) {
             Sent sent = inFlight.poll();
             inFlightParts -= sent.parts;
@@ -742,7 +739,6 @@ final class Cursor implements KeptCursor {
                 layout.headMap(markDelete.ledger()).clear();
             }
         }
-        link.countInFlight(inFlight.size() - before);
         inFlightBytes -= bytes;
         count(-bytes);
         settle(answers);
@@ -881,7 +877,6 @@ final class Cursor implements KeptCursor {
             shut = shut == null ? why : shut;
         }
         count(-(inFlightBytes + sendingBytes + waitingBytes));
-        link.countInFlight(-inFlight.size());
         inFlight.clear();
         inFlightBytes = sendingBytes = 0;
         sending = new Changes();

@@ -42,15 +42,12 @@ import java.util.concurrent.atomic.AtomicLong;
  * changes to a cursor's and wake it.
  *
  * <p>Invariants: nothing is made to be sent while the network does not take it, so what waits is joined; a message follows another at
- * once after a silence, and otherwise after {@code GAP}, or {@code BUSY_GAP} while something is not confirmed, because it costs either side
- * about 100 us, whatever it holds.
+ * once after a silence, and after {@code GAP} otherwise, because it costs either side about 100 us, whatever it holds.
  */
 final class Link implements KeeperLink {
 
     private static final Logger LOG = System.getLogger("io.cursorkeeper.client");
     private static final long GAP_NS = TimeUnit.MILLISECONDS.toNanos(2);
-    /** About what a write to bookies takes: the daemon joins what comes meanwhile. */
-    private static final long BUSY_GAP_NS = TimeUnit.MILLISECONDS.toNanos(5);
     private static final Metadata.Key<String> AUTHORIZATION = Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
     private static final Duration HELLO_TIMEOUT = Duration.ofSeconds(10);
     /** A stream that ends with one of these would end so again. Every other status is a broken connection. */
@@ -78,9 +75,7 @@ final class Link implements KeeperLink {
     private int nextHandle = 1;
     private Limits limits = Limits.NOT_TOLD;
     private int attempts;
-    private long sentNs;
-    /** Messages of all cursors that are sent and not confirmed. */
-    private int inFlight;
+    private long gapUntilNs;
 
     Link(LinkSettings settings) {
         this.settings = settings;
@@ -91,7 +86,7 @@ final class Link implements KeeperLink {
         }, new ThreadPoolExecutor.DiscardPolicy());
         thread.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
         thread.setRemoveOnCancelPolicy(true);
-        sentNs = System.nanoTime();
+        gapUntilNs = System.nanoTime();
         run(this::dial);
     }
 
@@ -250,10 +245,6 @@ final class Link implements KeeperLink {
     void ended(Cursor cursor) {
         cursors.remove(cursor);
         tell();
-    }
-
-    void countInFlight(int more) {
-        inFlight += more;
     }
 
     void sendFirst(SourceMessage message) {
@@ -463,9 +454,9 @@ final class Link implements KeeperLink {
     }
 
     private void flush() {
-        long left = sentNs + (inFlight > 0 ? BUSY_GAP_NS : GAP_NS) - System.nanoTime();
-        if (left > 0) {
-            thread.schedule(guarded(this::flush), left, TimeUnit.NANOSECONDS);
+        long now = System.nanoTime();
+        if (now - gapUntilNs < 0) {
+            thread.schedule(guarded(this::flush), gapUntilNs - now, TimeUnit.NANOSECONDS);
             return;
         }
         isFlushing.set(false); // who wakes a cursor from now on asks for another turn
@@ -491,7 +482,7 @@ final class Link implements KeeperLink {
         }
         send(group);
         if (isAny) {
-            sentNs = System.nanoTime();
+            gapUntilNs = System.nanoTime() + GAP_NS;
         }
     }
 
