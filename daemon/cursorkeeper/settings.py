@@ -13,7 +13,7 @@ import re
 import socket
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -320,7 +320,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def limits(self) -> Limits:
-        return Limits(**{f.name: getattr(self, f.name) for f in fields(Limits)})
+        limits = Limits(**{f.name: getattr(self, f.name) for f in fields(Limits)})
+        if self.format != FORMAT_NATIVE:
+            return limits
+        room = sizes.property_map_bytes_max(self.max_entry_bytes)
+        return replace(limits, mark_delete_properties_bytes_max=min(limits.mark_delete_properties_bytes_max, room))
 
     @property
     def keeper_limits(self) -> KeeperLimits:
@@ -393,9 +397,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(f"max_entry_bytes = {self.max_entry_bytes}: use 64 KiB to 4 MiB less 128 KiB")
         properties = sizes.property_map_bytes_max(self.max_entry_bytes)
         for name in ("mark_delete_properties_bytes_max", "cursor_properties_bytes_max"):
-            if getattr(self, name) > properties and self.format == FORMAT_NATIVE:
+            asked = getattr(self, name)
+            if asked > properties and self.format == FORMAT_NATIVE and asked != getattr(_D, name):
                 raise SettingsError(
-                    f"{name} = {getattr(self, name)}: a record of max_entry_bytes = {self.max_entry_bytes} has room for {properties}: "
+                    f"{name} = {asked}: a record of max_entry_bytes = {self.max_entry_bytes} has room for {properties}: "
                     "lower the one or raise the other"
                 )
         if self.format not in FORMATS:

@@ -223,7 +223,7 @@ class FakeStream:
         size = batch.ByteSize()
         self._seq(handle, batch.seq)
         handle.used += size
-        if handle.used > handle.granted:
+        if handle.used > handle.granted and handle.cursor.pending:
             raise FakeRefusal("CREDIT_EXCEEDED", f"{handle.used} bytes used, {handle.granted} granted")
         limits, ledgers, parts = self.keeper.faults.limits, len(batch.ledgers), parts_of(batch)
         if ledgers > limits.ledgers_max or parts - ledgers > limits.partials_max:

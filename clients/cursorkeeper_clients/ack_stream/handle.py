@@ -2,8 +2,8 @@
 
 Owns: its seq series, credit, generation, what the keeper confirmed, and everybody who waits for any of it. Does not own:
 the stream (`session`), resuming after a loss (`resuming`).
-Invariants: durable_seq <= last_seq; bytes sent never exceed the credit granted; seqs leave in growing order; once the
-handle has ended, whoever waits or calls gets the error it ended with.
+Invariants: durable_seq <= last_seq; bytes sent never exceed the credit granted, but for one batch alone; seqs leave in growing
+order; once the handle has ended, whoever waits or calls gets the error it ended with.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class CursorHandle:
         while limit and self._unconfirmed_parts and self._unconfirmed_parts + parts > limit:
             await self._wait_changed("confirmations")
         batch = ack_batch(self.number, self.last_seq + 1, generation, encoded)
-        while self.sent_bytes + len(batch) > self.granted_bytes:
+        while self.sent_bytes + len(batch) > self.granted_bytes and (self._unconfirmed or not self.granted_bytes):
             await self._wait_changed("credit")
             batch = ack_batch(self.number, self.last_seq + 1, generation, encoded)
         self._check()

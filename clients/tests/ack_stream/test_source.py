@@ -108,7 +108,8 @@ async def test_who_waits_for_credit_is_told_when_the_stream_ends(fake_keeper: Fa
     async with SourceConnection(fake_keeper.address, SETTINGS) as session:
         handle = session.open(topic, "s", layout=OPEN)
         await handle.wait_opened()
-        waiting = asyncio.ensure_future(handle.send_acks(acks(1)))
+        await handle.send_acks(acks(1))  # more than the credit, and alone
+        waiting = asyncio.ensure_future(handle.send_acks(acks(2)))
         await asyncio.sleep(0)
         await fake_keeper.kill()
         with pytest.raises(SessionLost):

@@ -51,8 +51,8 @@ class Limits:
     """Data ledgers in the layout."""
     batch_size_max: int = BATCH_SIZE_MAX
     """Messages in one batch entry."""
-    mark_delete_properties_bytes_max: int = 64 * KIB
-    """Bytes of all properties of a mark-delete together."""
+    mark_delete_properties_bytes_max: int = 368 * KIB
+    """Bytes of all properties of a mark-delete together: a broker's deduplication cursor has one of each of its 10,000 producers."""
     cursor_properties_bytes_max: int = 16 * KIB
     """Bytes of all properties of a subscription; they have to fit a footer."""
     inline_state_max_bytes: int = 32 * KIB

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CreditPool:
-    """The daemon's total, shared evenly when many handles are live."""
+    """The daemon's total, shared evenly when many handles are live. `unconfirmed_bytes` is what all of them hold of it."""
 
     handle_bytes: int = 4 << 20
     daemon_bytes: int = 256 << 20
     handle_bytes_min: int = 16 << 10
     handles: int = 0
+    unconfirmed_bytes: int = 0
 
     @property
     def window(self) -> int:
@@ -32,16 +33,22 @@ class Credit:
     def close(self) -> None:
         """Gives the handle's share back to the pool."""
         self._pool.handles -= 1
+        self._pool.unconfirmed_bytes -= self.spent - self._released
+        self._released = self.spent
 
     def spend(self, size: int) -> bool:
-        """A batch arrived; False: it was not covered."""
-        if self.spent + size > self.granted:
+        """A batch arrived; False: it was not covered. One that is larger than the handle's share, as properties of thousands of
+        producers are, cannot be cut: it is taken while the handle has nothing else with us and the daemon's total has room."""
+        pool = self._pool
+        if self.spent + size > self.granted and (self.spent > self._released or pool.unconfirmed_bytes + size > pool.daemon_bytes):
             return False
         self.spent += size
+        pool.unconfirmed_bytes += size
         return True
 
     def release(self, size: int) -> int | None:
         """Bytes are durable, dropped or duplicate; returns the new cumulative grant when it is worth telling."""
+        self._pool.unconfirmed_bytes -= max(0, min(size, self.spent - self._released))
         self._released += size
         window = self._pool.window
         target = self._released + window

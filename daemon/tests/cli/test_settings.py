@@ -87,7 +87,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"retry_min_ms": 3_000}, "retry_max_ms"),
     ({"mark_delete_properties_bytes_max": 1 << 20}, "max_entry_bytes"),
     ({"cursor_properties_bytes_max": 1 << 20}, "max_entry_bytes"),
-    ({"max_entry_bytes": 100_000}, "mark_delete_properties_bytes_max"),
+    ({"max_entry_bytes": 100_000, "mark_delete_properties_bytes_max": 60_000}, "mark_delete_properties_bytes_max"),
     ({"flush_interval_ms": "soon"}, "flush_interval_ms"),
     ({"appends_in_flight_max": 1}, "use 2 to"),
     ({"daemon_appends_in_flight_max": 1}, "use 4 to"),

@@ -14,7 +14,7 @@ from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from prometheus_client import generate_latest
 
-from daemon.tests.stream.test_session import Stream
+from daemon.tests.stream.test_session import Stream, code
 from daemon.tests.support.whole import writer
 from daemon.tests.support.world import World, small
 
@@ -113,6 +113,36 @@ async def test_credit_comes_back_at_a_limit_without_a_confirmation() -> None:
                 message = await stream.session.outbox.next()
                 assert message is not None and message.WhichOneof("message") != "durable"
             await asyncio.sleep(0.002)
+
+
+async def test_a_message_larger_than_the_handles_share_comes_alone_while_the_daemon_has_room() -> None:
+    world = World()
+    stream = Stream(await world.keeper())
+    pool = stream.session.pool = CreditPool(handle_bytes=4_096, handle_bytes_min=4_096, daemon_bytes=100_000)
+    await stream.open()
+    producers = {f"standalone-1-{number}": number for number in range(3_000)}
+
+    def mark(seq: int) -> None:
+        place, properties = pb.Position(ledger=5, entry=3), pb.MarkDeleteProperties(values=producers)
+        stream.send(ack_batch=pb.AckBatch(handle=1, seq=seq, generation=1, mark_delete=place, properties=properties))
+
+    mark(1)
+    assert (await stream.until("durable")).seq == 1
+    assert (await stream.until("credit")).granted_bytes > 60_000 and pool.unconfirmed_bytes == 0
+    [runner] = world.keepers[-1].cursors.values()
+    kept = runner.machine.acks.mark_delete_properties
+    assert kept is not None and dict(kept.values) == producers
+    world.bookkeeper.stall_acks()
+    mark(2)
+    assert pool.unconfirmed_bytes > 50_000
+    mark(3)  # not alone
+    assert code(await stream.until("refused")) == "CREDIT_EXCEEDED"
+    assert pool.unconfirmed_bytes == 0
+    pool.unconfirmed_bytes = 90_000  # of others
+    world.bookkeeper.stall_acks(False)
+    await stream.open()
+    mark(1)
+    assert code(await stream.until("refused")) == "CREDIT_EXCEEDED"
 
 
 @pytest.mark.parametrize("native", [True, False])

@@ -129,7 +129,7 @@ BAD: dict[str, tuple[Callable[[], pb.AckBatch], str, str]] = {
         "seq 1 after 1",
     ),
     "properties that no record should hold": (
-        lambda: entries(1, properties=pb.MarkDeleteProperties(values={"k" * 1000 + str(i): i for i in range(100)})),
+        lambda: entries(1, properties=pb.MarkDeleteProperties(values={"k" * 1000 + str(i): i for i in range(400)})),
         "TOO_LARGE",
         "are allowed",
     ),

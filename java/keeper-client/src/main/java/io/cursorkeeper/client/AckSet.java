@@ -227,8 +227,8 @@ final class AckSet {
         properties = values;
     }
 
-    /** What one message may hold. */
-    record Room(int bytes, int ledgers, int batches, long parts) {}
+    /** What one message may hold. One that is {@code alone} may hold properties of any size. */
+    record Room(int bytes, int ledgers, int batches, long parts, boolean alone) {}
 
     /**
      * Takes a piece that fits, from the lowest ledger up; mark-delete and properties with the last one. Empty if nothing fits. What a
@@ -276,7 +276,8 @@ final class AckSet {
             }
         }
         if (ledgers.isEmpty() && (markDelete != null || properties != null)) {
-            if (Wire.bytesMax(properties) + Wire.POSITION_BYTES_MAX <= left) {
+            boolean isAlone = room.alone && piece.ledgers.isEmpty();
+            if (isAlone || Wire.bytesMax(properties) + Wire.POSITION_BYTES_MAX <= left) {
                 piece.markDelete = markDelete;
                 piece.setProperties(properties);
                 markDelete = null;

@@ -159,6 +159,10 @@ final class Cursor implements KeptCursor {
             if (shut != null) {
                 return failed(shut);
             }
+            if (acks.properties != null && Wire.bytesMax(acks.properties) > Wire.PROPERTIES_BYTES_MAX) {
+                String text = acks.properties.size() + " properties of a mark-delete are more than " + Wire.PROPERTIES_BYTES_MAX + " bytes";
+                return failed(new KeeperException(Code.TOO_LARGE, display, text, "keep fewer, or with shorter names"));
+            }
             if (acks.generation > generation) {
                 throw new IllegalArgumentException(display + ": acks of generation " + acks.generation + ", the cursor is in " + generation);
             }
@@ -593,7 +597,9 @@ final class Cursor implements KeptCursor {
         }
         Limits limits = link.limits();
         int bytes = (int) Math.min(Wire.ACKS_BYTES_MAX, credit) - Wire.HEAD_BYTES_MAX;
-        AckSet piece = sending.acks.take(new AckSet.Room(bytes, limits.ledgers(), limits.batches(), limits.parts() - inFlightParts));
+        boolean isAlone = inFlight.isEmpty() && granted > 0;
+        AckSet piece = sending.acks.take(
+                new AckSet.Room(bytes, limits.ledgers(), limits.batches(), limits.parts() - inFlightParts, isAlone));
         if (piece.isEmpty()) {
             return null;
         }

@@ -599,7 +599,7 @@ public final class FakeKeeper implements AutoCloseable {
             int size = batch.getSerializedSize();
             handle.take(batch.getSeq());
             handle.used += size;
-            if (handle.used > handle.granted) {
+            if (handle.used > handle.granted && !handle.waiting.isEmpty()) {
                 throw new FakeCursor.Refusal(Code.CREDIT_EXCEEDED, handle.used + " bytes used, " + handle.granted + " granted");
             }
             int ledgers = batch.getLedgersCount();

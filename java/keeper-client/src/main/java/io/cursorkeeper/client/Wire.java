@@ -49,6 +49,10 @@ final class Wire {
     /** A data ledger in a message, beside its entries and batches. */
     static final int LEDGER_BYTES_MAX = 24;
     private static final int COLUMN_BYTES_MAX = 8;
+    /** Tags, lengths and the number of a property, beside its name. */
+    private static final int PROPERTY_BYTES_MAX = 20;
+    /** Of all properties of a mark-delete. A keeper ends the stream of who sends more than a MiB. */
+    static final int PROPERTIES_BYTES_MAX = 960 << 10;
     /** Up to so many entries travel as a column. */
     private static final int COLUMN_ENTRIES_MAX = 64;
 
@@ -150,7 +154,7 @@ final class Wire {
         int bytes = COLUMN_BYTES_MAX;
         if (properties != null) {
             for (String each : properties.keySet()) {
-                bytes += 32 + 3 * each.length();
+                bytes += PROPERTY_BYTES_MAX + CodedOutputStream.computeStringSizeNoTag(each);
             }
         }
         return bytes;

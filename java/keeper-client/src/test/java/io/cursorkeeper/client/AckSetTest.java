@@ -124,7 +124,7 @@ class AckSetTest {
 
     private static void tell(AckSet waiting, List<AckSet> sent, FakeCursor told, Random random) {
         int bytes = random.nextInt(3) == 0 ? 1 << 20 : 9_000 + random.nextInt(10_000);
-        AckSet.Room room = new AckSet.Room(bytes, 1 + random.nextInt(3), 1 + random.nextInt(5), 1 + random.nextInt(8));
+        AckSet.Room room = new AckSet.Room(bytes, 1 + random.nextInt(3), 1 + random.nextInt(5), 1 + random.nextInt(8), false);
         AckSet piece = waiting.take(room);
         if (piece.isEmpty()) {
             assertTrue(room.parts() < 2 || room.batches() < 2 || waiting.isEmpty(), "nothing fits " + room);

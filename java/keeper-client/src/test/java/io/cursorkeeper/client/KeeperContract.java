@@ -14,6 +14,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.cursorkeeper.client.KeeperException.Code;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -208,6 +209,34 @@ abstract class KeeperContract {
         CursorState state = open(OpenRequest.of(topic, "s").withTakeover(true)).state();
         assertTrue(state.layout().contains(DataLedger.closed(12, 7)), state.layout().toString());
         assertEquals(Map.of("x", "y"), state.cursorProperties());
+    }
+
+    @Test
+    void propertiesOfTenThousandProducersAreKept() {
+        KeptCursor cursor = open(request()).cursor();
+        Map<String, Long> producers = new HashMap<>();
+        for (long number = 0; number < 10_000; number++) {
+            producers.put("standalone-1-" + number, Long.MAX_VALUE - number);
+        }
+        CompletableFuture<Void> first = cursor.ack(new Acks(1).entry(12, 3).properties(Map.of("standalone-1-0", 1L)));
+        CompletableFuture<Void> second = cursor.ack(new Acks(1).entry(12, 4).markDelete(new Position(12, 2)).properties(producers));
+        get(first);
+        get(second);
+        CursorState state = open(OpenRequest.of(topic, "s").withTakeover(true)).state();
+        assertEquals(producers, state.markDeleteProperties());
+        assertTrue(state.markDelete().compareTo(new Position(12, 2)) >= 0);
+    }
+
+    @Test
+    void propertiesBeyondAllLimitsCostThemselvesOnly() {
+        KeptCursor cursor = open(request()).cursor();
+        Map<String, Long> producers = new HashMap<>();
+        for (long number = 0; number < 12_000; number++) {
+            producers.put("a".repeat(90) + number, number);
+        }
+        assertEquals(Code.TOO_LARGE, failure(cursor.ack(new Acks(1).properties(producers))).code());
+        get(cursor.ack(new Acks(1).entry(12, 3).properties(Map.of("p", 1L))));
+        assertEquals(Map.of("p", 1L), open(OpenRequest.of(topic, "s").withTakeover(true)).state().markDeleteProperties());
     }
 
     @Test
