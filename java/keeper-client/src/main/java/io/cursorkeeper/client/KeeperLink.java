@@ -1,6 +1,7 @@
 package io.cursorkeeper.client;
 
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 
 /**
  * A connection to one daemon, over time: it dials, says Hello, dials again when a stream breaks, and opens its cursors again. One per
@@ -10,7 +11,12 @@ public interface KeeperLink extends AutoCloseable {
 
     /** Begins to dial and returns at once. It keeps on until {@link #close}. */
     static KeeperLink connect(LinkSettings settings) {
-        return new Link(settings);
+        return connect(settings, problem -> {});
+    }
+
+    /** {@code told} hears on the link's own thread why there is no stream, once for each reason, and an empty text when there is one. */
+    static KeeperLink connect(LinkSettings settings, Consumer<String> told) {
+        return new Link(settings, told);
     }
 
     /**

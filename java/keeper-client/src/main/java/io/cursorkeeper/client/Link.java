@@ -36,6 +36,7 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Consumer;
 
 /**
  * The stream over time, and the turns of cursors on it. One thread does everything, gRPC's callbacks included; callers only join their
@@ -67,6 +68,8 @@ final class Link implements KeeperLink {
 
     // Of the thread.
     private final Set<Cursor> cursors = new LinkedHashSet<>();
+    private final Consumer<String> told;
+    private String toldProblem;
     private final Map<Integer, Cursor> handles = new HashMap<>();
     private final ArrayDeque<SourceMessage> first = new ArrayDeque<>();
     private ManagedChannel channel;
@@ -77,8 +80,9 @@ final class Link implements KeeperLink {
     private int attempts;
     private long gapUntilNs;
 
-    Link(LinkSettings settings) {
+    Link(LinkSettings settings, Consumer<String> told) {
         this.settings = settings;
+        this.told = told;
         thread = new ScheduledThreadPoolExecutor(1, task -> {
             Thread made = new Thread(task, "cursorkeeper-link");
             made.setDaemon(true);
@@ -369,6 +373,7 @@ final class Link implements KeeperLink {
             LinkStatus before = status;
             status = new LinkStatus(true, hello.getName() + "/" + hello.getIncarnation(), before.connects() + 1, cursors.size(), 0,
                     Optional.empty());
+            tell("");
             cursors.forEach(Cursor::up);
             flushSoon();
         }
@@ -419,7 +424,15 @@ final class Link implements KeeperLink {
     private void again(String problem) {
         LinkStatus before = status;
         status = new LinkStatus(false, before.keeper(), before.connects(), cursors.size(), 0, Optional.of(problem));
+        tell(problem);
         later(pause(attempts++), this::dial);
+    }
+
+    private void tell(String problem) {
+        if (!problem.equals(toldProblem)) {
+            toldProblem = problem;
+            told.accept(problem);
+        }
     }
 
     private void tell() {

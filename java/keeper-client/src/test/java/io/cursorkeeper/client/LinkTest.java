@@ -19,7 +19,9 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -69,6 +71,23 @@ class LinkTest {
         assertEquals(List.of("down", "up"), listener.heard());
         assertEquals(List.of(1L, 2L), entries(fake.stored("t", "s"), 12));
         assertEquals(Map.of("p", 2L), fake.stored("t", "s").markDeleteProperties());
+    }
+
+    @Test
+    void whyThereIsNoLinkIsToldOnceForEachReason() {
+        List<String> told = new CopyOnWriteArrayList<>();
+        try (KeeperLink other = KeeperLink.connect(settings("127.0.0.1:1"), told::add)) {
+            assertEquals(Code.AWAY, failure(other.open(OpenRequest.of("t", "s"), new Recorder())).code());
+            assertEquals(Set.copyOf(told).size(), told.size());
+            assertFalse(told.contains(""));
+        }
+        told.clear();
+        try (KeeperLink other = KeeperLink.connect(settings(fake.address()), told::add)) {
+            until(() -> told.equals(List.of("")));
+            fake.breakStreams();
+            until(() -> told.size() > 2 && told.get(told.size() - 1).isEmpty());
+            assertFalse(told.get(1).isEmpty());
+        }
     }
 
     @Test

@@ -51,19 +51,23 @@ public class CursorKeeperStorage extends ManagedLedgerClientFactory {
             ReceiptPolicy.checkInterceptor();
         }
         settings = checked(conf.getProperties());
-        if (settings != null) {
+        if (isKeeping()) {
             ReceiptPolicy.warnIfNobodyWaits(settings, interceptors);
         }
-        if (settings != null && settings.mode() == Settings.Mode.KEEP && !conf.isDispatcherPauseOnAckStatePersistentEnabled()) {
+        if (isKeeping() && !conf.isDispatcherPauseOnAckStatePersistentEnabled()) {
             LOG.warn("dispatcherPauseOnAckStatePersistentEnabled is not set in broker.conf: while the daemon is away dispatch does not pause, "
                     + "and acks beyond {}={} of a cursor are answered by a failure", Settings.WAITING_ACKS_MAX, settings.waitingAcksMax());
         }
         super.initialize(conf, metadataStore, bookKeeper, eventLoops, openTelemetry);
     }
 
+    private boolean isKeeping() {
+        return settings != null && settings.mode() == Settings.Mode.KEEP;
+    }
+
     /** Whether cursors are kept, and say in {@link CommandScope} what a receipt waits for. */
     public boolean receiptsAreDurable() {
-        return settings != null && settings.receipts() == Settings.Receipts.DURABLE;
+        return isKeeping() && settings.receipts() == Settings.Receipts.DURABLE;
     }
 
     @Override
@@ -84,9 +88,17 @@ public class CursorKeeperStorage extends ManagedLedgerClientFactory {
 
     @Override
     public Optional<ManagedLedgerStorageClass> getManagedLedgerStorageClass(String name) {
-        return STORAGE_CLASS.equals(name) && settings != null && settings.mode() == Settings.Mode.KEEP
+        return STORAGE_CLASS.equals(name) && isKeeping()
                 ? Optional.of(getDefaultStorageClass())
                 : super.getManagedLedgerStorageClass(name);
+    }
+
+    private static void warnIfKeepingWouldBeRefused() {
+        try {
+            Keeping.check();
+        } catch (UnsupportedPulsarException e) {
+            LOG.warn("The plugin could not keep cursors here: {}", e.getMessage());
+        }
     }
 
     /** Null: Pulsar's own cursors. */
@@ -95,6 +107,7 @@ public class CursorKeeperStorage extends ManagedLedgerClientFactory {
             Settings read = Settings.read(properties);
             if (read.mode() == Settings.Mode.OFF) {
                 LOG.info("{}=off: Pulsar keeps its cursors itself", Settings.MODE);
+                warnIfKeepingWouldBeRefused();
                 return null;
             }
             Keeping.check();

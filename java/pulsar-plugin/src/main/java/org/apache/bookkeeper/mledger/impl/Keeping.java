@@ -18,9 +18,13 @@ import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
 import org.apache.bookkeeper.mledger.impl.ManagedLedgerFactoryImpl.BookkeeperFactoryForCustomEnsemblePlacementPolicy;
 import org.apache.bookkeeper.stats.StatsLogger;
 import org.apache.pulsar.metadata.api.extended.MetadataStoreExtended;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** Serves the storage class: the way to the classes of this package. They are loaded only after {@link #check} found all they need. */
 public final class Keeping {
+
+    private static final Logger LOG = LoggerFactory.getLogger(Keeping.class);
 
     /** Of unconfirmed acks, joined. Beyond it dispatch pauses; acks that come all the same are taken. */
     static final long MEMORY_BYTES_MAX = 64L << 20;
@@ -71,13 +75,21 @@ public final class Keeping {
                 .withName("pulsar-broker")
                 .withMemoryBytesMax(MEMORY_BYTES_MAX)
                 .withCredentials(() -> settings.tokenFile().map(Keeping::token).orElse(new byte[0]))
-                .withTimeouts(settings.openTimeout(), settings.closeTimeout()));
+                .withTimeouts(settings.openTimeout(), settings.closeTimeout()), problem -> say(settings.address(), problem));
         try {
             return new KeptLedgerFactory(metadataStore, bookKeeper, config, stats, openTelemetry, settings, link, answers);
         } catch (Exception | Error e) {
             link.close();
             answers.shutdown();
             throw e;
+        }
+    }
+
+    private static void say(String address, String problem) {
+        if (problem.isEmpty()) {
+            LOG.info("Linked with the CursorKeeper daemon at {}", address);
+        } else {
+            LOG.warn("No link with the CursorKeeper daemon at {}, which is tried again: {}", address, problem);
         }
     }
 

@@ -49,8 +49,11 @@ final class KeptLoad implements ManagedLedgerInitializeLedgerCallback {
         topic.loadStock(next);
     }
 
-    private static boolean isUnanswered(ManagedLedgerException failure) {
-        return failure.getCause() instanceof KeeperException why
-                && (why.retryable() || why.code() == KeeperException.Code.LINK_REFUSED);
+    /** A daemon that answers and refuses is no outage: nobody may go on with older cursors because of it. */
+    static boolean isUnanswered(ManagedLedgerException failure) {
+        return failure.getCause() instanceof KeeperException why && switch (why.code()) {
+            case AWAY, TIMED_OUT, UNAVAILABLE, SHUTTING_DOWN -> true;
+            default -> false;
+        };
     }
 }

@@ -4,8 +4,8 @@ import io.cursorkeeper.client.KeeperLink;
 import io.cursorkeeper.client.KeptCursor;
 import io.cursorkeeper.pulsar.Counters;
 import io.cursorkeeper.pulsar.Settings;
-import java.util.ArrayDeque;
-import java.util.Queue;
+import java.util.Iterator;
+import java.util.LinkedHashSet;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -40,8 +40,8 @@ final class ShadowedRounds {
     volatile long pendingBytesMax = PENDING_BYTES_MAX;
 
     // Of the thread.
-    private final Queue<ShadowedCopy> toBegin = new ArrayDeque<>();
-    private final Queue<ShadowedCopy> toCompare = new ArrayDeque<>();
+    private final Set<ShadowedCopy> toBegin = new LinkedHashSet<>();
+    private final Set<ShadowedCopy> toCompare = new LinkedHashSet<>();
     private int beginning;
     private int comparing;
     private long gapMs;
@@ -106,7 +106,16 @@ final class ShadowedRounds {
 
     void remove(ShadowedCopy copy) {
         copies.remove(copy);
-        thread.execute(guarded(copy::forget));
+        thread.execute(guarded(() -> {
+            toBegin.remove(copy);
+            toCompare.remove(copy);
+            copy.forget();
+        }));
+    }
+
+    /** Those that nobody has begun yet. */
+    CompletableFuture<Integer> toBegin() {
+        return CompletableFuture.supplyAsync(toBegin::size, thread);
     }
 
     void close() {
@@ -124,7 +133,7 @@ final class ShadowedRounds {
     private void beginSome() {
         while (!toBegin.isEmpty() && beginning < BEGINNING_MAX && link.status().up()) {
             beginning++;
-            begun(toBegin.poll()::open).whenCompleteAsync((nothing, failed) -> {
+            begun(first(toBegin)::open).whenCompleteAsync((nothing, failed) -> {
                 beginning--;
                 beginSome();
             }, thread);
@@ -142,7 +151,7 @@ final class ShadowedRounds {
 
     /** The next comparison of a lane, not before the gap after the one before. */
     private void next(long beganNs) {
-        ShadowedCopy copy = toCompare.poll();
+        ShadowedCopy copy = first(toCompare);
         if (copy == null) {
             if (--comparing == 0) {
                 say();
@@ -154,6 +163,14 @@ final class ShadowedRounds {
             long spentMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - beganNs);
             thread.schedule(guarded(() -> next(System.nanoTime())), toCompare.isEmpty() ? 0 : Math.max(0, gapMs - spentMs), TimeUnit.MILLISECONDS);
         }, thread);
+    }
+
+    /** Takes it out; null if there is none. */
+    private static ShadowedCopy first(Set<ShadowedCopy> waiting) {
+        Iterator<ShadowedCopy> each = waiting.iterator();
+        ShadowedCopy first = each.hasNext() ? each.next() : null;
+        waiting.remove(first);
+        return first;
     }
 
     /** One line of a round, when it says something new. */

@@ -363,7 +363,11 @@ public final class ShadowMain {
         Naive before = state(shadow);
         LiveTopic.reset(shadow.cursor(SUBSCRIPTION + "2"), shadow.entries().get(3)).get(LiveTopic.WAIT_S, TimeUnit.SECONDS);
         shadow.ledger.deleteCursor(SUBSCRIPTION + "2");
-        end(shadow);
+        ShadowedRounds rounds = shadow.ours().rounds();
+        check(rounds.toBegin().get(LiveTopic.WAIT_S, TimeUnit.SECONDS) > 0, "a copy waits for the keeper");
+        shadow.unload();
+        check(rounds.toBegin().get(LiveTopic.WAIT_S, TimeUnit.SECONDS) == 0, "what is unloaded is let go of");
+        shadow.shutdown();
         LiveTopic stock = stock();
         same(afterCleanStop(before), state(stock));
         end(stock);
