@@ -57,7 +57,7 @@ class ImportListener:
         self.paused = ""
         self.changed.set()
 
-    def on_refused(self, code: str, message: str, remedy: str) -> None:
+    def on_refused(self, code: str, message: str, remedy: str, seq: int = 0) -> None:
         self._refusal = (f"{message} ({code})", remedy)
         self._end("refused")
 

@@ -167,12 +167,13 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class RefuseHandle:
-    """One message could not be kept: its handle ends, the cursor lives on and keeps what was accepted."""
+    """One message could not be kept: its handle ends, the cursor lives on and keeps what was accepted. `seq`: the message's, or 0."""
 
     attach: int
     code: Refusal
     message: str
     remedy: str
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,9 +106,9 @@ def _admit(m: CursorMachine, attach: int, seq: int, generation: int) -> bool:
     return True
 
 
-def _refuse_handle(m: CursorMachine, attach: int, error: RefusedError) -> None:
+def _refuse_handle(m: CursorMachine, attach: int, error: RefusedError, seq: int = 0) -> None:
     m.attach = None
-    m.emit(fx.RefuseHandle(attach, error.code, error.message, error.remedy))
+    m.emit(fx.RefuseHandle(attach, error.code, error.message, error.remedy, seq))
 
 
 def on_acks(m: CursorMachine, event: ev.Acks, now: float) -> None:
@@ -129,7 +129,7 @@ def on_acks(m: CursorMachine, event: ev.Acks, now: float) -> None:
             m.pending_bytes += batch.size_bytes
             m.counters.accepted_acks += batch.acks
     except RefusedError as e:
-        _refuse_handle(m, event.attach, e)
+        _refuse_handle(m, event.attach, e, batch.seq)
         return
     m.progress.accept(event.attach, batch.seq, batch.size_bytes, now)
     if m.queued.parts >= QUEUED_PARTS_MAX:
@@ -145,7 +145,7 @@ def on_set_layout(m: CursorMachine, event: ev.SetLayout, now: float) -> None:
         else:
             _join_layout(m, event.run)
     except RefusedError as e:
-        _refuse_handle(m, event.attach, e)
+        _refuse_handle(m, event.attach, e, event.seq)
         return
     m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
 
@@ -161,7 +161,7 @@ def on_set_properties(m: CursorMachine, event: ev.SetProperties, now: float) -> 
         else:
             _apply_properties(m, event)
     except RefusedError as e:
-        _refuse_handle(m, event.attach, e)
+        _refuse_handle(m, event.attach, e, event.seq)
         return
     m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
 
@@ -185,7 +185,7 @@ def apply_deferred(m: CursorMachine) -> None:
             _join_layout(m, event.run)
         except RefusedError as e:
             if event.attach == m.attach:
-                _refuse_handle(m, event.attach, e)
+                _refuse_handle(m, event.attach, e, event.seq)
 
 
 def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
@@ -205,7 +205,7 @@ def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
         if len(m.resets) >= DEFERRED_MAX:
             raise RefusedError(Refusal.BAD_MESSAGE, m.name.display, "too many resets at once", "wait for ResetDone")
     except RefusedError as e:
-        _refuse_handle(m, event.attach, e)
+        _refuse_handle(m, event.attach, e, event.seq)
         return
     m.resets.append(event)
     m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)

@@ -34,8 +34,8 @@ class Listener(Protocol):
         """The source may deliver again."""
         ...
 
-    def on_refused(self, code: str, message: str, remedy: str) -> None:
-        """The handle has ended: a bad message, or a cursor that cannot be opened."""
+    def on_refused(self, code: str, message: str, remedy: str, seq: int = 0) -> None:
+        """The handle has ended: a bad message, whose number `seq` is, or a cursor that cannot be opened."""
         ...
 
     def on_deposed(self, epoch: int) -> None:

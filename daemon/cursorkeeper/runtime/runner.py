@@ -292,7 +292,7 @@ class CursorRunner:
                 if self.handle == effect.attach:
                     self.handle, self.detached_at = None, self._services.clock()
                 if listener is not None:
-                    listener.on_refused(effect.code, effect.message, effect.remedy)
+                    listener.on_refused(effect.code, effect.message, effect.remedy, effect.seq)
             case fx.Refuse():
                 self._services.telemetry.log("cursor refused", cursor=str(self.name), code=str(effect.code), problem=effect.message)
                 for listener in self._all():

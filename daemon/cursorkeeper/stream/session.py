@@ -108,10 +108,10 @@ class Handle:
     def on_resume(self) -> None:
         self._send(resume=pb.Resume(handle=self.handle))
 
-    def on_refused(self, code: str, message: str, remedy: str) -> None:
+    def on_refused(self, code: str, message: str, remedy: str, seq: int = 0) -> None:
         self.session.drop(self)
         self.opened(code)
-        self.session.refuse(self.handle, Refusal(code), self.name.display, message, remedy)
+        self.session.refuse(self.handle, Refusal(code), self.name.display, message, remedy, seq)
 
     def on_deposed(self, epoch: int) -> None:
         self.session.drop(self)
@@ -189,10 +189,11 @@ class Session:
             self.outbox.drop(handle.handle)
             handle.credit.close()
 
-    def refuse(self, handle: int, code: Refusal, cursor: str, message: str, remedy: str) -> None:
+    def refuse(self, handle: int, code: Refusal, cursor: str, message: str, remedy: str, seq: int = 0) -> None:
         """Tell the source, and count it."""
         self.keeper.telemetry.refused(code)
-        self.outbox.put(pb.KeeperMessage(refused=pb.Refused(handle=handle, code=str(code), cursor=cursor, message=message, remedy=remedy)))
+        refused = pb.Refused(handle=handle, code=str(code), cursor=cursor, message=message, remedy=remedy, seq=seq)
+        self.outbox.put(pb.KeeperMessage(refused=refused))
 
     # ---- messages
 
@@ -282,9 +283,9 @@ class Session:
             self.refuse(number, Refusal.UNKNOWN_HANDLE, "", f"handle {number} is not open on this stream", "open the cursor first")
         return handle
 
-    def _fail(self, handle: Handle, error: RefusedError) -> None:
-        """Refuses the handle; what it sent before stays."""
-        handle.on_refused(error.code, error.message, error.remedy)
+    def _fail(self, handle: Handle, error: RefusedError, seq: int) -> None:
+        """Refuses the handle for its message of this number; what it sent before stays."""
+        handle.on_refused(error.code, error.message, error.remedy, seq)
         self.keeper.detach(handle.name, handle.attach)
 
     def _ack_batch(self, message: pb.AckBatch) -> None:
@@ -307,7 +308,7 @@ class Session:
             handle.outstanding.add(batch.seq, control=False, parts=batch.parts)
             self.asks(handle)
         except RefusedError as e:
-            self._fail(handle, e)
+            self._fail(handle, e, message.seq)
             return
         self._dispatch(handle, ev.Acks(handle.attach, batch))
 
@@ -331,7 +332,7 @@ class Session:
                 handle.outstanding.add(event.seq, control=True)
                 self.asks(handle)
         except RefusedError as e:
-            self._fail(handle, e)
+            self._fail(handle, e, getattr(body, "seq", 0))
             return
         self._dispatch(handle, event)
 

@@ -162,7 +162,7 @@ class _Ear:
     def on_deleted(self) -> None:
         self._end()
 
-    def on_refused(self, code: str, message: str, remedy: str) -> None:
+    def on_refused(self, code: str, message: str, remedy: str, seq: int = 0) -> None:
         """NOT_FOUND: somebody else has deleted it meanwhile."""
         if code == Refusal.NOT_FOUND:
             self._end()

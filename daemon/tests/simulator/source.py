@@ -173,7 +173,7 @@ class Handle:
     def on_resume(self) -> None:
         self.sim.check.log(f"{self.title} resume")
 
-    def on_refused(self, code: str, message: str, remedy: str) -> None:
+    def on_refused(self, code: str, message: str, remedy: str, seq: int = 0) -> None:
         if not self.gone:
             may = MAY_REFUSE - HELD if self.token else MAY_REFUSE
             may = may | {"FENCED"} if self.token < self.model.brokers.given else may

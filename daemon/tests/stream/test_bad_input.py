@@ -330,12 +330,30 @@ async def test_a_fencing_token_that_no_footer_can_hold(wire: Wire) -> None:
 
 async def test_layouts_that_contradict(wire: Wire) -> None:
     await wire.open()
-    for seq, entries in ((1, 30), (2, 40)):
-        run = pb.LayoutRun(ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], entries=[entries, 0])
-        wire.send(layout=pb.Layout(handle=1, seq=seq, generation=1, run=run))
+    wire.send(ack_batch=pb.AckBatch(handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[40])]))
+    run = pb.LayoutRun(ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], entries=[30, 0])
+    wire.send(layout=pb.Layout(handle=1, seq=2, generation=1, run=run))
     refused = await wire.until("refused")
     assert pb.RefusedCode.Name(refused.code) == "LAYOUT_CONTRADICTS"
     assert "5" in refused.message
+    assert refused.seq == 2
+
+
+async def test_a_refusal_names_the_message(wire: Wire) -> None:
+    """Whether its form is wrong, or what it says: so that the source may send all others again."""
+    await wire.open()
+    wire.send(ack_batch=pb.AckBatch(handle=1, seq=4, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[40])]))
+    wire.send(ack_batch=pb.AckBatch(handle=1, seq=7, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[100])]))
+    refused = await wire.until("refused")
+    assert (refused.code, refused.seq) == (pb.POSITION_OUT_OF_RANGE, 7)
+    await wire.open(2)
+    words = [(1 << 64) - 1] * 1_025
+    partial = pb.PartialAck(entry=3, ack_set=words)
+    wire.send(ack_batch=pb.AckBatch(handle=2, seq=9, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, partial=[partial])]))
+    refused = await wire.until("refused")
+    assert (refused.code, refused.seq) == (pb.BATCH_CONTRADICTS, 9)
+    wire.send(open_cursor=pb.OpenCursor(handle=3, topic="", subscription="s"))
+    assert (await wire.until("refused")).seq == 0
 
 
 @pytest.mark.parametrize("method", ["/cursorkeeper.acks.v1.AckSink/Publish", "/cursorkeeper.acks.v1.CursorStore/Get"])

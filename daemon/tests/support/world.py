@@ -97,7 +97,7 @@ class Recorder:
         self.resumes += 1
         self.changed.set()
 
-    def on_refused(self, code: str, message: str, remedy: str) -> None:
+    def on_refused(self, code: str, message: str, remedy: str, seq: int = 0) -> None:
         self.refused, self.ended = (str(code), message, remedy), "refused"
         self.changed.set()
 

@@ -21,7 +21,7 @@ class Told(ImportListener):
         super().__init__()
         self.code, self.snapshots = "", 0
 
-    def on_refused(self, code: str, message: str, remedy: str) -> None:
+    def on_refused(self, code: str, message: str, remedy: str, seq: int = 0) -> None:
         self.code = code
         super().on_refused(code, message, remedy)
 

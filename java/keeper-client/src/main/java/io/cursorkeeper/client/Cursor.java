@@ -802,9 +802,54 @@ final class Cursor implements KeptCursor {
             end(new KeeperException(Code.DELETED, display, "it was deleted", "open it again with create"));
         } else if (again) {
             openAgainLater(why);
+        } else if (isOfContent(code) && dropped(said.getSeq(), why)) {
+            ResumePoint at = resume;
+            openAgainLater(why);
+            resume = at; // nobody else has had it
         } else {
             end(why);
         }
+    }
+
+    /** Whether the same change would always be refused, and another one need not be. */
+    private static boolean isOfContent(Code code) {
+        return code == Code.POSITION_OUT_OF_RANGE || code == Code.BATCH_CONTRADICTS || code == Code.TOO_LARGE;
+    }
+
+    /**
+     * Gives up a change that is in flight; who waits for it hears why. Not a layout, without which nothing of newer ledgers can be kept.
+     *
+     * @param number 0: the keeper does not say which one it was
+     */
+    private boolean dropped(long number, KeeperException why) {
+        Sent refused = null;
+        List<Answer<?>> waitingForIt = null;
+        for (Sent each : inFlight) {
+            if (each.seq == number && each.content.layout.isEmpty()) {
+                refused = each;
+            }
+            if (refused != null && waitingForIt == null && !each.content.answers.isEmpty()) {
+                waitingForIt = each.content.answers; // with the last of what they wait for
+                each.content.answers = new ArrayList<>();
+            }
+        }
+        if (refused == null) {
+            return false;
+        }
+        if (waitingForIt == null) {
+            waitingForIt = sending.answers;
+            sending.answers = new ArrayList<>();
+        }
+        inFlight.remove(refused);
+        inFlightParts -= refused.parts;
+        inFlightBytes -= refused.bytes;
+        count(-refused.bytes);
+        List<Answer<?>> told = waitingForIt;
+        callbacks.run(() -> {
+            told.forEach(each -> each.fail(why));
+            listener.refused(why);
+        });
+        return true;
     }
 
     private static Code codeOf(Refused said) {

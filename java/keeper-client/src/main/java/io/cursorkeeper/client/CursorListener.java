@@ -21,6 +21,12 @@ public interface CursorListener {
      */
     default void reopened(CursorState state) {}
 
+    /**
+     * A change was refused for what it says: an entry that its ledger does not have, say. It is not kept, its futures have failed with the
+     * same reason, as have those of what was sent with it as one message; the cursor goes on.
+     */
+    default void refused(KeeperException why) {}
+
     /** There is no stream to a daemon. Acks wait. */
     default void linkDown() {}
 

@@ -230,7 +230,7 @@ public final class FakeKeeper implements AutoCloseable {
     public synchronized void refuse(String topic, String subscription, Code code) {
         Handle holder = holders.get(topic + "|" + subscription);
         if (holder != null) {
-            holder.stream.refuse(holder.number, new FakeCursor.Refusal(code, "refused on purpose"));
+            holder.stream.refuse(holder.number, new FakeCursor.Refusal(code, "refused on purpose"), 0);
         }
     }
 
@@ -474,9 +474,19 @@ public final class FakeKeeper implements AutoCloseable {
                     }
                 }
             } catch (FakeCursor.Refusal refusal) {
-                refuse(number, refusal);
+                refuse(number, refusal, seqOf(message));
             }
             return null;
+        }
+
+        private static long seqOf(SourceMessage message) {
+            return switch (message.getMessageCase()) {
+                case ACK_BATCH -> message.getAckBatch().getSeq();
+                case LAYOUT -> message.getLayout().getSeq();
+                case SET_CURSOR_PROPERTIES -> message.getSetCursorProperties().getSeq();
+                case RESET_CURSOR -> message.getResetCursor().getSeq();
+                default -> 0;
+            };
         }
 
         private String hello(Hello hello) {
@@ -693,7 +703,7 @@ public final class FakeKeeper implements AutoCloseable {
             return handle;
         }
 
-        private void refuse(int number, FakeCursor.Refusal refusal) {
+        private void refuse(int number, FakeCursor.Refusal refusal, long seq) {
             Handle handle = handles.get(number);
             if (handle != null) {
                 handle.confirm();
@@ -705,7 +715,8 @@ public final class FakeKeeper implements AutoCloseable {
                     .setCode(RefusedCode.valueOf(refusal.code.name()))
                     .setCursor(handle == null ? "" : handle.cursor.name)
                     .setMessage(refusal.getMessage())
-                    .setRemedy("see the message")));
+                    .setRemedy("see the message")
+                    .setSeq(seq)));
         }
 
         private void forget(int number) {

@@ -31,7 +31,8 @@ public interface KeptCursor {
 
     /**
      * Hands acks over. Completes when they are durable, or decided because their generation is over; fails if the cursor ends before:
-     * then whether they were kept is not known, and a later opening tells. IllegalArgumentException if their generation is above
+     * then whether they were kept is not known, and a later opening tells. Fails with POSITION_OUT_OF_RANGE, BATCH_CONTRADICTS or TOO_LARGE
+     * if the keeper refuses them, or others that were sent with them as one message: then the cursor goes on. IllegalArgumentException if their generation is above
      * {@link #generation}.
      */
     CompletableFuture<Void> ack(Acks acks);

@@ -285,15 +285,66 @@ abstract class KeeperContract {
     }
 
     @Test
-    void aRefusedMessageCostsTheCursorAndNotTheLink() {
+    void whatIsRefusedForItsContentIsNotKeptAndTheCursorGoesOn() {
+        Recorder listener = new Recorder();
+        KeptCursor cursor = get(link.open(request().withFencingToken(3), listener)).cursor();
+        int generation = cursor.generation();
+        for (int round = 0; round < 2; round++) {
+            long entry = 10 * round;
+            get(cursor.ack(entries(generation, 10, entry)));
+            CompletableFuture<Void> bad = cursor.ack(entries(generation, 10, 100)); // the ledger has 0 to 99
+            CompletableFuture<Void> layout = cursor.layout(LAYOUT);
+            assertEquals(Code.POSITION_OUT_OF_RANGE, failure(bad).code());
+            if (layout != bad) {
+                get(layout);
+            }
+            get(cursor.ack(entries(generation, 10, entry + 1).entry(12, entry)));
+            get(cursor.setProperties(Map.of("round", "" + round)));
+        }
+        assertEquals(0, cursor.pendingBytes());
+        assertEquals(2, listener.heard().stream().filter("refused: POSITION_OUT_OF_RANGE"::equals).count());
+        int next = get(cursor.reset(new Position(10, 49)));
+        get(cursor.ack(entries(next, 10, 60)));
+        get(cursor.close());
+        assertEquals(Code.CLOSED, listener.awaitEnd().code());
+        CursorState state = open(request().withCreate(false).withFencingToken(3)).state();
+        assertEquals(List.of(60L), entries(state, 10));
+        assertEquals(Map.of("round", "1"), state.cursorProperties());
+        assertEquals(1, link.status().connects());
+    }
+
+    @Test
+    void acksThatWereSentBeforeAndAfterARefusedOneAreKept() {
+        KeptCursor cursor = open(request()).cursor();
+        int generation = cursor.generation();
+        List<CompletableFuture<Void>> all = new ArrayList<>();
+        for (long entry = 0; entry < 60; entry++) {
+            all.add(cursor.ack(entries(generation, 10, entry == 30 ? 100 : entry)));
+        }
+        TreeSet<Long> confirmed = new TreeSet<>();
+        for (long entry = 0; entry < 60; entry++) {
+            CompletableFuture<Void> answer = all.get((int) entry);
+            answer.handle((nothing, failed) -> null).join();
+            if (!answer.isCompletedExceptionally()) {
+                confirmed.add(entry);
+            }
+        }
+        assertFalse(confirmed.contains(30L));
+        CursorState state = reopened();
+        confirmed.forEach(entry -> assertTrue(state.isAcked(10, entry), entry + " was confirmed"));
+        assertFalse(state.isAcked(10, 30) || state.isAcked(10, 100));
+    }
+
+    @Test
+    void aRefusedLayoutCostsTheCursorAndNotTheLink() {
         Recorder listener = new Recorder();
         KeptCursor cursor = get(link.open(request(), listener)).cursor();
         KeptCursor other = open(OpenRequest.of(topic, "other").withLayout(LAYOUT)).cursor();
         get(cursor.ack(entries(cursor.generation(), 10, 1)));
-        KeeperException why = failure(cursor.ack(entries(cursor.generation(), 10, 100))); // the ledger has 0 to 99
-        assertEquals(Code.POSITION_OUT_OF_RANGE, why.code());
-        assertEquals(Code.POSITION_OUT_OF_RANGE, listener.awaitEnd().code());
-        assertEquals(Code.POSITION_OUT_OF_RANGE, failure(cursor.close()).code());
+        KeeperException why = failure(cursor.layout(List.of(DataLedger.closed(10, 50), DataLedger.open(12)))); // it has 100
+        assertEquals(Code.LAYOUT_CONTRADICTS, why.code());
+        assertEquals(Code.LAYOUT_CONTRADICTS, listener.awaitEnd().code());
+        assertEquals(Code.LAYOUT_CONTRADICTS, failure(cursor.close()).code());
         get(other.ack(entries(other.generation(), 10, 1)));
         assertEquals(List.of(1L), entries(reopened(), 10));
         assertEquals(1, link.status().connects());

@@ -26,6 +26,11 @@ final class Recorder implements CursorListener {
     }
 
     @Override
+    public void refused(KeeperException why) {
+        note("refused: " + why.code());
+    }
+
+    @Override
     public void linkDown() {
         note("down");
     }
