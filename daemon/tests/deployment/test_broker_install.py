@@ -141,7 +141,7 @@ def test_the_values_use_what_the_chart_of_this_version_knows(values: Object) -> 
 def test_the_page_shows_the_values_as_they_are(values: Object) -> None:
     (shown,) = re.findall(r"```yaml\n(.*?)```", PAGES["README"].text, re.DOTALL)
     part = yaml.safe_load(shown)["broker"]
-    assert len(part["configData"]) == 5 and part == {name: values[name] for name in part}
+    assert len(part["configData"]) == 6 and part == {name: values[name] for name in part}
 
 
 @pytest.mark.parametrize("kubernetes", [OLDEST_WITH_SIDECARS, "1.33", NEWEST])
