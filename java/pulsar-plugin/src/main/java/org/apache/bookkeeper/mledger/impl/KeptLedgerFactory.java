@@ -19,11 +19,13 @@ import org.apache.bookkeeper.mledger.ManagedLedgerConfig;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.bookkeeper.mledger.ManagedLedgerFactoryConfig;
 import org.apache.bookkeeper.stats.StatsLogger;
+import org.apache.pulsar.metadata.api.MetadataStore;
 import org.apache.pulsar.metadata.api.extended.MetadataStoreExtended;
 
 /** Serves the broker: makes the ledgers of the topics that the settings name; the keeper holds their cursors, or copies. Ends the link. */
 public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
 
+    private final MetadataStore metadata;
     private final Settings settings;
     private final KeeperLink link;
     private final ExecutorService answers;
@@ -46,6 +48,7 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
             ExecutorService answers)
             throws Exception {
         super(metadataStore, bookKeeper, config, stats, openTelemetry);
+        metadata = metadataStore;
         this.settings = settings;
         this.link = link;
         this.answers = answers;
@@ -57,6 +60,10 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
     /** Null: the cursors are kept. */
     ShadowedRounds rounds() {
         return rounds;
+    }
+
+    MetadataStore metadata() {
+        return metadata;
     }
 
     KeeperLink link() {

@@ -248,7 +248,10 @@ final class KeptManagedCursor extends LineCursor {
         });
     }
 
-    /** A new cursor: at the keeper first, so that a failure leaves nothing that a later try would stumble over. */
+    /**
+     * A new cursor: at the keeper first, so that a failure leaves nothing that a later try would stumble over. Pulsar asks for it also where it
+     * did not load the one that there is: then the znode says so, and the keeper hears nothing.
+     */
     @Override
     void initialize(Position position, Map<String, Long> properties, Map<String, String> cursorProperties, VoidCallback callback) {
         if (recovering) {
@@ -257,6 +260,7 @@ final class KeptManagedCursor extends LineCursor {
         }
         Imprint fresh = new Imprint(UUID.randomUUID().toString(), true, null);
         CompletableFuture<Void> ready = topic.deletion(getName())
+                .thenCompose(nothing -> hasNoZnode())
                 .thenCompose(nothing -> made(fresh, position))
                 .thenComposeAsync(opened -> {
                     imprint = fresh;
@@ -288,8 +292,10 @@ final class KeptManagedCursor extends LineCursor {
 
             @Override
             public void operationFailed(ManagedLedgerException exception) {
-                leaving = true;
-                keeper.delete();
+                if (!(exception instanceof ManagedLedgerException.BadVersionException)) { // it is another's, or a repeated write of ours
+                    leaving = true;
+                    keeper.delete();
+                }
                 written.completeExceptionally(exception);
             }
         });
@@ -349,14 +355,24 @@ final class KeptManagedCursor extends LineCursor {
         return topic.link().open(request, opening).thenApply(opened -> new Opened(opened.cursor(), opened.state(), opening));
     }
 
-    /** Opens it newly made: what the keeper has of the name is left from a subscription that was deleted. */
+    /**
+     * Opens it newly made: what the keeper has of the name is left from a subscription that was deleted. That it still has no znode is asked
+     * again, now that no older load can make one and have acks kept here.
+     */
     private CompletableFuture<Opened> made(Imprint fresh, Position start) {
         return open(fresh, start).thenCompose(opened -> {
             if (Imprint.of(opened.state.cursorProperties()).created().equals(fresh.created())) {
                 return CompletableFuture.completedFuture(opened);
             }
-            LOG.info("[{}][{}] The keeper has a cursor of that name from a subscription that is gone: deleted", topic.getName(), getName());
-            return opened.cursor.delete().thenCompose(nothing -> open(fresh, start));
+            CompletableFuture<Void> gone = hasNoZnode();
+            gone.exceptionally(failed -> {
+                opened.cursor.close();
+                return null;
+            });
+            return gone.thenCompose(nothing -> {
+                LOG.info("[{}][{}] The keeper has a cursor of that name from a subscription that is gone: deleted", topic.getName(), getName());
+                return opened.cursor.delete();
+            }).thenCompose(nothing -> open(fresh, start));
         });
     }
 
@@ -894,6 +910,10 @@ final class KeptManagedCursor extends LineCursor {
     /** The version of the cursor's znode now. */
     private CompletableFuture<Imprint.Znode> znode() {
         return KeptZnodes.version(topic.getStore(), topic.getName(), getName());
+    }
+
+    private CompletableFuture<Void> hasNoZnode() {
+        return KeptZnodes.absent(topic.keeping().metadata(), topic.getStore(), topic.getName(), getName());
     }
 
     /**

@@ -3,12 +3,18 @@ package org.apache.bookkeeper.mledger.impl;
 import io.cursorkeeper.pulsar.Imprint;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import org.apache.bookkeeper.mledger.ManagedLedgerException.BadVersionException;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.MetaStoreException;
+import org.apache.bookkeeper.mledger.ManagedLedgerException.MetadataNotFoundException;
 import org.apache.bookkeeper.mledger.impl.MetaStore.MetaStoreCallback;
+import org.apache.pulsar.metadata.api.MetadataStore;
 import org.apache.pulsar.metadata.api.Stat;
 
 /** Serves the broker: the versions of the znodes of a topic's cursors. */
 final class KeptZnodes {
+
+    private static final String ROOT = "/managed-ledgers/";
 
     private KeptZnodes() {}
 
@@ -28,6 +34,21 @@ final class KeptZnodes {
             }
         });
         return version;
+    }
+
+    /**
+     * Whether the cursor has none, whatever a server of ZooKeeper that is behind knows. Fails with BadVersionException, as its creation would,
+     * if it has one.
+     */
+    static CompletableFuture<Void> absent(MetadataStore metadata, MetaStore store, String ledger, String cursor) {
+        return metadata.sync(ROOT + ledger).thenCompose(nothing -> version(store, ledger, cursor)).handle((found, failed) -> {
+            Throwable why = failed instanceof CompletionException ? failed.getCause() : failed;
+            if (why instanceof MetadataNotFoundException) {
+                return null;
+            }
+            throw new CompletionException(why != null ? why : new BadVersionException("The subscription " + cursor
+                    + " exists, and its cursor is not loaded. What to do: unload the topic, its next load tries again"));
+        });
     }
 
     /** All of a topic get two new versions, with the content that they have. Fails if one of them is changed meanwhile. */

@@ -25,7 +25,7 @@ public final class OutageMain {
 
     private static final String STOCK = "";
     private static final String SUBSCRIPTION = "sub";
-    private static final int WAIT_S = 60;
+    static final int WAIT_S = 60;
     private static final Map<String, String> GOES_ON = Map.of(Settings.ON_FAILED_LOAD, "stock");
     private static final Map<String, String> AT_ONCE = Map.of(Settings.OPEN_TIMEOUT_MS, "1500", Settings.ON_FAILED_LOAD, "stock");
 
@@ -45,6 +45,7 @@ public final class OutageMain {
         all.put("a load without an answer goes on with Pulsar's own cursors, and the next one notices", stories::goesOnWithStock);
         all.put("a load deletes no data ledger that one of its cursors needs", stories::trimsNothingTooEarly);
         all.put("figures are as Pulsar's own", stories::comparesFigures);
+        new LossStories(stories.zooKeeper, stories.keeper, () -> stories.name).addTo(all);
         Stories.tell("outage", all, topic -> stories.name = topic);
     }
 
@@ -52,11 +53,11 @@ public final class OutageMain {
         return new LiveTopic(zooKeeper, by, name, settings);
     }
 
-    private static void same(Object expected, Object found, String what) {
+    static void same(Object expected, Object found, String what) {
         check(expected.equals(found), what + ": expected " + expected + ", found " + found);
     }
 
-    private static void until(String what, BooleanSupplier done) throws Exception {
+    static void until(String what, BooleanSupplier done) throws Exception {
         long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
         while (!done.getAsBoolean()) {
             check(System.nanoTime() < until, "not within " + WAIT_S + " s: " + what);
@@ -64,7 +65,7 @@ public final class OutageMain {
         }
     }
 
-    private static String failure(CompletableFuture<Void> of) throws Exception {
+    static String failure(CompletableFuture<Void> of) throws Exception {
         try {
             of.get(WAIT_S, TimeUnit.SECONDS);
         } catch (ExecutionException e) {
@@ -91,7 +92,7 @@ public final class OutageMain {
         return Naive.of(topic.cursor(SUBSCRIPTION), topic.entries());
     }
 
-    private static Figures figures(LiveTopic topic) {
+    static Figures figures(LiveTopic topic) {
         return ((KeptLedger) topic.ledger).keeping().figures();
     }
 

@@ -1,0 +1,109 @@
+package org.apache.bookkeeper.mledger.impl;
+
+import static org.apache.bookkeeper.mledger.impl.OutageMain.WAIT_S;
+import static org.apache.bookkeeper.mledger.impl.OutageMain.figures;
+import static org.apache.bookkeeper.mledger.impl.OutageMain.same;
+import static org.apache.bookkeeper.mledger.impl.OutageMain.until;
+import static org.apache.bookkeeper.mledger.impl.Stories.check;
+
+import io.cursorkeeper.pulsar.Settings;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+import org.apache.bookkeeper.mledger.ManagedLedgerException;
+import org.apache.bookkeeper.mledger.Position;
+
+/** What must not be lost, nor stay unanswered, when a daemon goes away at the worst moment. Part of {@link OutageMain}. */
+final class LossStories {
+
+    private static final String SUBSCRIPTION = "sub";
+    private static final Map<String, String> IMPATIENT = Map.of(Settings.OPEN_TIMEOUT_MS, "1500", Settings.CLOSE_TIMEOUT_MS, "1500");
+
+    private final String zooKeeper;
+    private final String keeper;
+    private final Supplier<String> name;
+
+    LossStories(String zooKeeper, String keeper, Supplier<String> name) {
+        this.zooKeeper = zooKeeper;
+        this.keeper = keeper;
+        this.name = name;
+    }
+
+    void addTo(Map<String, Stories.Story> all) {
+        all.put("who subscribes where the cursor did not load changes nothing", this::subscribesInVain);
+        all.put("a subscription that is gone leaves nothing to one of its name", this::startsAnew);
+    }
+
+    private LiveTopic load(String by, Map<String, String> settings) throws Exception {
+        return new LiveTopic(zooKeeper, by, name.get(), settings);
+    }
+
+    private LiveTopic published(String by, Map<String, String> settings, int entries) throws Exception {
+        LiveTopic topic = load(by, settings);
+        topic.cursor(SUBSCRIPTION);
+        for (int i = 0; i < entries; i++) {
+            topic.publish();
+        }
+        return topic;
+    }
+
+    private static void ack(LiveTopic topic, int... numbers) throws Exception {
+        List<Position> entries = topic.entries();
+        for (int each : numbers) {
+            LiveTopic.ack(topic.cursor(SUBSCRIPTION), List.of(entries.get(each))).get(WAIT_S, TimeUnit.SECONDS);
+        }
+    }
+
+    private static Naive state(LiveTopic topic) throws Exception {
+        return Naive.of(topic.cursor(SUBSCRIPTION), topic.entries());
+    }
+
+    private static ManagedLedgerException refused(LiveTopic topic) throws Exception {
+        try {
+            topic.cursor(SUBSCRIPTION);
+        } catch (ManagedLedgerException e) {
+            return e;
+        }
+        throw new AssertionError("there is a cursor");
+    }
+
+    private void subscribesInVain() throws Exception {
+        LiveTopic kept = published(keeper, Map.of(), 20);
+        ack(kept, 0, 1, 2, 3, 7, 12);
+        Naive confirmed = state(kept);
+        kept.crash();
+        try (Gate gate = new Gate(keeper)) {
+            gate.shut();
+            LiveTopic lazy = new LiveTopic(zooKeeper, gate.address(), name.get(), IMPATIENT, config -> config.setLazyCursorRecovery(true));
+            check(refused(lazy).getMessage().contains("AWAY"), "it does not say that the keeper is away");
+            gate.open();
+            until("the link is up", () -> figures(lazy).isLinkUp());
+            ManagedLedgerException exists = refused(lazy);
+            check(exists instanceof ManagedLedgerException.BadVersionException, exists.toString());
+            lazy.crash();
+        }
+        LiveTopic again = load(keeper, Map.of());
+        same(confirmed.acked, state(again).acked, "acked");
+        again.crash();
+    }
+
+    private void startsAnew() throws Exception {
+        try (Gate gate = new Gate(keeper)) {
+            LiveTopic topic = published(gate.address(), IMPATIENT, 20);
+            ack(topic, 0, 1, 5);
+            gate.shut();
+            topic.ledger.deleteCursor(SUBSCRIPTION);
+            ((KeptLedger) topic.ledger).deletion(SUBSCRIPTION).get(WAIT_S, TimeUnit.SECONDS); // in vain
+            topic.crash();
+        }
+        LiveTopic anew = load(keeper, Map.of());
+        check(state(anew).acked.isEmpty(), "acks of the subscription that is gone");
+        ack(anew, 3);
+        Naive confirmed = state(anew);
+        anew.crash();
+        LiveTopic again = load(keeper, Map.of());
+        same(confirmed.acked, state(again).acked, "acked");
+        again.crash();
+    }
+}
