@@ -172,6 +172,11 @@ final class KeptManagedCursor extends LineCursor {
     /** Data ledgers that the keeper was told of, or told of. It may have forgotten those below mark-delete; the link has not. */
     private final NavigableMap<Long, DataLedger> toldLedgers = new TreeMap<>();
 
+    /** What the managed ledger trims its data ledgers by. Guarded by the write lock. */
+    private Position neededFrom;
+    /** Whether a seek is on its way to the keeper, or it is not known what became of one: {@code neededFrom} does not rise. So guarded, too. */
+    private boolean isSeeking;
+
     /** Only on the executor. */
     private Imprint imprint;
 
@@ -324,6 +329,7 @@ final class KeptManagedCursor extends LineCursor {
     void initializeCursorPosition(Pair<Position, Long> lastPositionCounter) {
         locked(() -> {
             super.initializeCursorPosition(lastPositionCounter);
+            neededFrom = markDeletePosition;
             Change skipped = new Change(generation);
             skipped.markDelete(markDeletePosition);
             tell(skipped, null);
@@ -334,6 +340,7 @@ final class KeptManagedCursor extends LineCursor {
         ready.whenCompleteAsync((nothing, failed) -> {
             if (failed == null && !topic.isOver()) {
                 isKnown = true;
+                locked(() -> neededFrom = markDeletePosition);
                 callback.operationComplete();
                 return;
             }
@@ -807,8 +814,11 @@ final class KeptManagedCursor extends LineCursor {
             }
             answers = group.answers;
             if (failed == null && group.generation == generation && group.markDelete != null) {
-                durable = group.markDelete;
-                persistentMarkDeletePosition = durable;
+                persistentMarkDeletePosition = group.markDelete;
+                if (isKnown && !isSeeking) {
+                    durable = group.markDelete;
+                    neededFrom = durable;
+                }
             }
         } finally {
             writeLock().unlock();
@@ -818,7 +828,7 @@ final class KeptManagedCursor extends LineCursor {
             topic.counters().receipts.record(waitedNs);
             topic.keeping().meters().receipt(waitedNs);
         }
-        if (durable != null && isKnown) {
+        if (durable != null) {
             topic.onCursorMarkDeletePositionUpdated(this, durable);
         }
         ManagedLedgerException failure = failed == null ? null : failure(failed);
@@ -852,7 +862,10 @@ final class KeptManagedCursor extends LineCursor {
 
     // ---- reset
 
-    /** Seek: nothing of the memory changes before the keeper has it durable. */
+    /**
+     * Seek: nothing of the memory changes before the keeper has it durable. But data ledgers that it needs stay from now on, whatever becomes
+     * of it: if it fails, the cursor has ended, and its outcome may not be known.
+     */
     @Override
     void reset(Position target, Runnable memory, Consumer<ManagedLedgerException> caller) {
         Answer answer = caller::accept;
@@ -865,6 +878,11 @@ final class KeptManagedCursor extends LineCursor {
                 return;
             }
             tellNewLedgers(target.getLedgerId());
+            isSeeking = true;
+            if (target.compareTo(neededFrom) < 0) {
+                neededFrom = target;
+                topic.getCursors().cursorUpdated(this, target);
+            }
             done = keeper.reset(words(target));
         } finally {
             writeLock().unlock();
@@ -877,6 +895,7 @@ final class KeptManagedCursor extends LineCursor {
             locked(() -> {
                 memory.run();
                 persistentMarkDeletePosition = target;
+                isSeeking = false;
                 isReset(now, target);
                 tellAllLedgers(target);
                 tell(asItIs(), answer);

@@ -9,8 +9,10 @@ import static org.apache.bookkeeper.mledger.impl.Stories.check;
 import io.cursorkeeper.pulsar.Settings;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
+import org.apache.bookkeeper.mledger.AsyncCallbacks;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.bookkeeper.mledger.Position;
 
@@ -33,6 +35,7 @@ final class LossStories {
     void addTo(Map<String, Stories.Story> all) {
         all.put("who subscribes where the cursor did not load changes nothing", this::subscribesInVain);
         all.put("a subscription that is gone leaves nothing to one of its name", this::startsAnew);
+        all.put("a seek back keeps the data ledgers that it needs, from its beginning", this::seeksBack);
     }
 
     private LiveTopic load(String by, Map<String, String> settings) throws Exception {
@@ -104,6 +107,53 @@ final class LossStories {
         anew.crash();
         LiveTopic again = load(keeper, Map.of());
         same(confirmed.acked, state(again).acked, "acked");
+        again.crash();
+    }
+
+    /** The managed ledger's executor stands still until what is returned is completed. */
+    private static CompletableFuture<Void> stand(LiveTopic topic) {
+        CompletableFuture<Void> goesOn = new CompletableFuture<>();
+        topic.ledger.getExecutor().execute(goesOn::join);
+        return goesOn;
+    }
+
+    /** An ack that is durable before the seek is sent, and told behind it, changes nothing of that. */
+    private void seeksBack() throws Exception {
+        try (Gate gate = new Gate(keeper)) {
+            LiveTopic topic = published(gate.address(), Map.of(), 40);
+            ManagedCursorImpl cursor = topic.cursor(SUBSCRIPTION);
+            List<Position> entries = topic.entries();
+            LiveTopic.markDelete(cursor, entries.get(20), Map.of()).get(WAIT_S, TimeUnit.SECONDS);
+            CompletableFuture<Void> goesOn = stand(topic);
+            StoriesMain.receipt(() -> LiveTopic.markDelete(cursor, entries.get(35), Map.of())).get(WAIT_S, TimeUnit.SECONDS);
+            gate.shut();
+            until("the link is down", () -> !figures(topic).isLinkUp());
+            CompletableFuture<Void> sought = new CompletableFuture<>();
+            cursor.internalResetCursor(entries.get(9), new AsyncCallbacks.ResetCursorCallback() {
+                @Override
+                public void resetComplete(Object ctx) {
+                    sought.complete(null);
+                }
+
+                @Override
+                public void resetFailed(ManagedLedgerException exception, Object ctx) {
+                    sought.completeExceptionally(exception);
+                }
+            });
+            goesOn.complete(null);
+            topic.ledger.getConfig().setRetentionTime(0, TimeUnit.SECONDS);
+            topic.ledger.getConfig().setRetentionSizeInMB(0);
+            CompletableFuture<Void> trimmed = new CompletableFuture<>();
+            topic.ledger.trimConsumedLedgersInBackground(trimmed);
+            trimmed.get(WAIT_S, TimeUnit.SECONDS);
+            check(!sought.isDone(), "the seek is done without the keeper");
+            check(topic.entries().containsAll(entries.subList(9, 40)), "entries left: " + topic.entries());
+            gate.open();
+            sought.get(WAIT_S, TimeUnit.SECONDS);
+            topic.crash();
+        }
+        LiveTopic again = load(keeper, Map.of());
+        same(31L, again.cursor(SUBSCRIPTION).getNumberOfEntries(), "entries to be delivered");
         again.crash();
     }
 }

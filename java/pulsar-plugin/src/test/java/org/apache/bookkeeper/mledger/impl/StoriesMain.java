@@ -291,7 +291,7 @@ public final class StoriesMain {
     }
 
     /** What a client's receipt waits for, before Pulsar 5.0; null: for nothing. */
-    private static CompletableFuture<Void> receipt(Runnable command) {
+    static CompletableFuture<Void> receipt(Runnable command) {
         CommandScope scope = CommandScope.open();
         try {
             command.run();
