@@ -625,8 +625,10 @@ final class KeptManagedCursor extends LineCursor {
                     restore(plain, before);
                 }
                 isBehind = !isClosed() && plain.compareTo(markDeletePosition) <= 0;
-                if (isBehind && waiting != null) {
-                    receiptWaitsFor(waiting.durable);
+                if (isBehind) { // which may be not durable, and never become so: the keeper says
+                    Change again = new Change(generation);
+                    again.markDelete(markDeletePosition);
+                    receiptWaitsFor(tell(again, null));
                 }
             }
         } finally {

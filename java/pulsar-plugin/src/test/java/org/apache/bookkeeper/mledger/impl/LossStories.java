@@ -1,6 +1,7 @@
 package org.apache.bookkeeper.mledger.impl;
 
 import static org.apache.bookkeeper.mledger.impl.OutageMain.WAIT_S;
+import static org.apache.bookkeeper.mledger.impl.OutageMain.failure;
 import static org.apache.bookkeeper.mledger.impl.OutageMain.figures;
 import static org.apache.bookkeeper.mledger.impl.OutageMain.same;
 import static org.apache.bookkeeper.mledger.impl.OutageMain.until;
@@ -36,6 +37,7 @@ final class LossStories {
         all.put("who subscribes where the cursor did not load changes nothing", this::subscribesInVain);
         all.put("a subscription that is gone leaves nothing to one of its name", this::startsAnew);
         all.put("a seek back keeps the data ledgers that it needs, from its beginning", this::seeksBack);
+        all.put("who repeats an ack that did not become durable gets no receipt", this::repeatsInVain);
     }
 
     private LiveTopic load(String by, Map<String, String> settings) throws Exception {
@@ -155,5 +157,25 @@ final class LossStories {
         LiveTopic again = load(keeper, Map.of());
         same(31L, again.cursor(SUBSCRIPTION).getNumberOfEntries(), "entries to be delivered");
         again.crash();
+    }
+
+    private void repeatsInVain() throws Exception {
+        try (Gate gate = new Gate(keeper)) {
+            LiveTopic topic = published(gate.address(), IMPATIENT, 20);
+            ManagedCursorImpl cursor = topic.cursor(SUBSCRIPTION);
+            List<Position> entries = topic.entries();
+            LiveTopic.markDelete(cursor, entries.get(0), Map.of()).get(WAIT_S, TimeUnit.SECONDS);
+            gate.shut();
+            until("the link is down", () -> !figures(topic).isLinkUp());
+            CompletableFuture<Void> lower = LiveTopic.markDelete(cursor, entries.get(5), Map.of());
+            CompletableFuture<Void> higher = LiveTopic.markDelete(cursor, entries.get(9), Map.of());
+            ((KeptManagedCursor) cursor).leave(); // as at the end of a load
+            failure(lower);
+            failure(higher);
+            CompletableFuture<Void> receipt = StoriesMain.receipt(() -> LiveTopic.markDelete(cursor, entries.get(5), Map.of()));
+            check(receipt != null, "the receipt waits for nothing");
+            failure(receipt);
+            topic.crash();
+        }
     }
 }
