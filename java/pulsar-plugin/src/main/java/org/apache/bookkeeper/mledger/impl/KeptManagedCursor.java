@@ -831,10 +831,20 @@ final class KeptManagedCursor extends LineCursor {
             topic.keeping().meters().receipt(waitedNs);
         }
         if (durable != null) {
-            topic.onCursorMarkDeletePositionUpdated(this, durable);
+            Position position = durable;
+            alone(() -> topic.onCursorMarkDeletePositionUpdated(this, position));
         }
         ManagedLedgerException failure = failed == null ? null : failure(failed);
-        answers.forEach(each -> each.tell(failure));
+        answers.forEach(each -> alone(() -> each.tell(failure)));
+    }
+
+    /** What the broker does with one answer: if it fails, others are told all the same. */
+    private void alone(Runnable work) {
+        try {
+            work.run();
+        } catch (RuntimeException e) {
+            LOG.error("[{}][{}] The broker failed at an answer of the keeper", topic.getName(), getName(), e);
+        }
     }
 
     // ---- data ledgers

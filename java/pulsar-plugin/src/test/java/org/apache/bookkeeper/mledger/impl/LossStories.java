@@ -38,6 +38,7 @@ final class LossStories {
         all.put("a subscription that is gone leaves nothing to one of its name", this::startsAnew);
         all.put("a seek back keeps the data ledgers that it needs, from its beginning", this::seeksBack);
         all.put("who repeats an ack that did not become durable gets no receipt", this::repeatsInVain);
+        all.put("whoever fails at its answer, the others hear theirs", this::answersEach);
     }
 
     private LiveTopic load(String by, Map<String, String> settings) throws Exception {
@@ -175,6 +176,29 @@ final class LossStories {
             CompletableFuture<Void> receipt = StoriesMain.receipt(() -> LiveTopic.markDelete(cursor, entries.get(5), Map.of()));
             check(receipt != null, "the receipt waits for nothing");
             failure(receipt);
+            topic.crash();
+        }
+    }
+
+    private void answersEach() throws Exception {
+        try (Gate gate = new Gate(keeper)) {
+            LiveTopic topic = published(gate.address(), Map.of(), 20);
+            ManagedCursorImpl cursor = topic.cursor(SUBSCRIPTION);
+            List<Position> entries = topic.entries();
+            gate.shut();
+            until("the link is down", () -> !figures(topic).isLinkUp());
+            cursor.asyncDelete(List.of(entries.get(2)), new AsyncCallbacks.DeleteCallback() {
+                @Override
+                public void deleteComplete(Object ctx) {
+                    throw new IllegalStateException("the broker fails, as this story wants it to");
+                }
+
+                @Override
+                public void deleteFailed(ManagedLedgerException exception, Object ctx) {}
+            }, null);
+            CompletableFuture<Void> other = LiveTopic.ack(cursor, List.of(entries.get(3)));
+            gate.open();
+            other.get(WAIT_S, TimeUnit.SECONDS);
             topic.crash();
         }
     }
