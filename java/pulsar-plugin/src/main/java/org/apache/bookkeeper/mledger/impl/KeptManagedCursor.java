@@ -1018,7 +1018,10 @@ final class KeptManagedCursor extends LineCursor {
                 .whenCompleteAsync((nothing, failed) -> {
                     if (failed == null) {
                         topic.ended(this);
-                        super.persistPositionWhenClosing(position, properties, callback, ctx);
+                        locked(() -> { // acks may have come since the given position was read: then the ranges are of later
+                            MarkDeleteEntry last = lastMarkDeleteEntry;
+                            super.persistPositionWhenClosing(last.newPosition, last.properties, callback, ctx);
+                        });
                         return;
                     }
                     leave();
