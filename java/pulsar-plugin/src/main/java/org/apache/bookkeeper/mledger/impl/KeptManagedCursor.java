@@ -26,6 +26,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Predicate;
@@ -948,21 +949,39 @@ final class KeptManagedCursor extends LineCursor {
     }
 
     /**
-     * Notes at the keeper which version of the znode the state belongs to, then writes the znode. One at a time.
+     * Notes at the keeper which version of the znode the state belongs to, then writes the znode. One at a time. Who asks for it waits no longer
+     * than a close would; a write whose turn comes later, or of which the keeper does not hear in time, is left out.
      *
      * @param as what is noted, of the znode as it is; called on the executor
      */
     private CompletableFuture<Void> writingZnode(Function<Imprint.Znode, Imprint> as, Supplier<CompletableFuture<Void>> write) {
+        long limitMs = topic.settings().closeTimeout().toMillis();
+        CompletableFuture<Void> asked = new CompletableFuture<>();
+        CompletableFuture<Void> inTime = asked.orTimeout(limitMs, TimeUnit.MILLISECONDS).exceptionallyComposeAsync(
+                failed -> CompletableFuture.failedFuture(failure(failed).getCause() instanceof TimeoutException ? late(limitMs) : failed),
+                executor);
         synchronized (this) {
             znodeWrites = znodeWrites.handle((nothing, failed) -> nothing)
-                    .thenCompose(nothing -> znode())
+                    .thenCompose(nothing -> asked.isDone() ? CompletableFuture.failedFuture(late(limitMs)) : znode())
                     .thenComposeAsync(now -> {
                         imprint = as.apply(now);
-                        return keeper.setProperties(imprint.properties());
+                        return keeper.setProperties(imprint.properties()).copy().orTimeout(limitMs, TimeUnit.MILLISECONDS);
                     }, executor)
-                    .thenCompose(nothing -> write.get());
-            return znodeWrites;
+                    .thenCompose(nothing -> asked.isDone() ? CompletableFuture.failedFuture(late(limitMs)) : write.get());
+            znodeWrites.whenComplete((nothing, failed) -> {
+                if (failed == null) {
+                    asked.complete(null);
+                } else {
+                    asked.completeExceptionally(failed);
+                }
+            });
         }
+        return inTime;
+    }
+
+    private static ManagedLedgerException late(long limitMs) {
+        return new ManagedLedgerException("The keeper, or the cursor's znode, did not answer within " + limitMs + " ms ("
+                + Settings.CLOSE_TIMEOUT_MS + "). What to do: look at the daemon, and try again");
     }
 
     private CompletableFuture<Void> noted(Function<Imprint.Znode, Imprint> as) {

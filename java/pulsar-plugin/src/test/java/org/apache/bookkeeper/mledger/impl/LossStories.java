@@ -21,7 +21,9 @@ import org.apache.bookkeeper.mledger.Position;
 final class LossStories {
 
     private static final String SUBSCRIPTION = "sub";
-    private static final Map<String, String> IMPATIENT = Map.of(Settings.OPEN_TIMEOUT_MS, "1500", Settings.CLOSE_TIMEOUT_MS, "1500");
+    /** Of a load that shall fail. */
+    private static final Map<String, String> OPENS_IN_VAIN = Map.of(Settings.OPEN_TIMEOUT_MS, "1500");
+    private static final Map<String, String> CLOSES_IN_VAIN = Map.of(Settings.CLOSE_TIMEOUT_MS, "1500");
 
     private final String zooKeeper;
     private final String keeper;
@@ -40,6 +42,7 @@ final class LossStories {
         all.put("who repeats an ack that did not become durable gets no receipt", this::repeatsInVain);
         all.put("whoever fails at its answer, the others hear theirs", this::answersEach);
         all.put("an ack that comes just before a clean stop is in the way back", this::stopsBehindAnAck);
+        all.put("a change of string properties does not wait without end", this::changesPropertiesInVain);
     }
 
     private LiveTopic load(String by, Map<String, String> settings) throws Exception {
@@ -82,7 +85,7 @@ final class LossStories {
         kept.crash();
         try (Gate gate = new Gate(keeper)) {
             gate.shut();
-            LiveTopic lazy = new LiveTopic(zooKeeper, gate.address(), name.get(), IMPATIENT, config -> config.setLazyCursorRecovery(true));
+            LiveTopic lazy = new LiveTopic(zooKeeper, gate.address(), name.get(), OPENS_IN_VAIN, config -> config.setLazyCursorRecovery(true));
             check(refused(lazy).getMessage().contains("AWAY"), "it does not say that the keeper is away");
             gate.open();
             until("the link is up", () -> figures(lazy).isLinkUp());
@@ -97,11 +100,10 @@ final class LossStories {
 
     private void startsAnew() throws Exception {
         try (Gate gate = new Gate(keeper)) {
-            LiveTopic topic = published(gate.address(), IMPATIENT, 20);
+            LiveTopic topic = published(gate.address(), Map.of(), 20);
             ack(topic, 0, 1, 5);
             gate.shut();
-            topic.ledger.deleteCursor(SUBSCRIPTION);
-            ((KeptLedger) topic.ledger).deletion(SUBSCRIPTION).get(WAIT_S, TimeUnit.SECONDS); // in vain
+            topic.ledger.deleteCursor(SUBSCRIPTION); // of which the keeper does not hear
             topic.crash();
         }
         LiveTopic anew = load(keeper, Map.of());
@@ -163,7 +165,7 @@ final class LossStories {
 
     private void repeatsInVain() throws Exception {
         try (Gate gate = new Gate(keeper)) {
-            LiveTopic topic = published(gate.address(), IMPATIENT, 20);
+            LiveTopic topic = published(gate.address(), CLOSES_IN_VAIN, 20);
             ManagedCursorImpl cursor = topic.cursor(SUBSCRIPTION);
             List<Position> entries = topic.entries();
             LiveTopic.markDelete(cursor, entries.get(0), Map.of()).get(WAIT_S, TimeUnit.SECONDS);
@@ -229,5 +231,29 @@ final class LossStories {
         LiveTopic stock = load("", Map.of());
         same(confirmed.acked, state(stock).acked, "acked");
         stock.crash();
+    }
+
+    private void changesPropertiesInVain() throws Exception {
+        try (Gate gate = new Gate(keeper)) {
+            LiveTopic topic = published(gate.address(), CLOSES_IN_VAIN, 1);
+            ManagedCursorImpl cursor = topic.cursor(SUBSCRIPTION);
+            until("a property is set", () -> cursor.putCursorProperty("a", "1").handle((nothing, failed) -> failed == null).join());
+            gate.shut();
+            until("the link is down", () -> !figures(topic).isLinkUp());
+            CompletableFuture<Void> put = cursor.putCursorProperty("b", "2");
+            CompletableFuture<Void> behind = cursor.setCursorProperties(Map.of("c", "3"));
+            for (String said : List.of(failure(put), failure(behind))) {
+                check(said.contains("did not answer within 1500 ms"), said);
+            }
+            gate.open();
+            until("the link is up", () -> figures(topic).isLinkUp());
+            until("properties can be changed", 
+                    () -> cursor.putCursorProperty("d", "4").handle((nothing, failed) -> failed == null).join());
+            same(Map.of("a", "1", "d", "4"), cursor.getCursorProperties(), "string properties");
+            topic.crash();
+        }
+        LiveTopic again = load(keeper, Map.of());
+        same(Map.of("a", "1", "d", "4"), again.cursor(SUBSCRIPTION).getCursorProperties(), "string properties");
+        again.crash();
     }
 }
