@@ -884,7 +884,8 @@ final class Cursor implements KeptCursor {
         if (!wasOpened || phase == Phase.ENDED) {
             return;
         }
-        String now = keeperPause != null ? keeperPause : link.isMemoryFull() ? "the link's memory is full of unconfirmed acks" : null;
+        String memory = link.isMemoryFull() ? "the link's memory is full of unconfirmed acks" : null;
+        String now = keeperPause == null ? memory : memory == null ? keeperPause : keeperPause + "; " + memory;
         if (now == null && toldPause != null) {
             callbacks.run(listener::resumed);
         } else if (now != null && !now.equals(toldPause)) {

@@ -8,7 +8,7 @@ public interface CursorListener {
 
     /**
      * What is acked from now on may not be kept for long: stop dispatching. Acks may still be handed over. {@code reason} is the
-     * keeper's, or says that the link's own memory is full. See {@link KeptCursor#persistable}.
+     * keeper's, or says that the link's own memory is full, or both; told again when it changes. See {@link KeptCursor#persistable}.
      */
     default void paused(String reason) {}
 

@@ -64,7 +64,7 @@ final class Link implements KeeperLink {
     private final AtomicBoolean isCounting = new AtomicBoolean();
     private volatile boolean isMemoryFull;
     private volatile boolean isClosed;
-    private volatile LinkStatus status = new LinkStatus(false, "", 0, 0, 0, Optional.of("no connection yet"));
+    private volatile LinkStatus status = new LinkStatus(false, "", 0, 0, 0, false, Optional.of("no connection yet"));
 
     // Of the thread.
     private final Set<Cursor> cursors = new LinkedHashSet<>();
@@ -169,7 +169,7 @@ final class Link implements KeeperLink {
     @Override
     public LinkStatus status() {
         LinkStatus told = status;
-        return new LinkStatus(told.up(), told.keeper(), told.connects(), told.cursors(), pending.get(), told.problem());
+        return new LinkStatus(told.up(), told.keeper(), told.connects(), told.cursors(), pending.get(), isMemoryFull, told.problem());
     }
 
     @Override
@@ -372,7 +372,7 @@ final class Link implements KeeperLink {
             limits = Limits.of(hello);
             LinkStatus before = status;
             status = new LinkStatus(true, hello.getName() + "/" + hello.getIncarnation(), before.connects() + 1, cursors.size(), 0,
-                    Optional.empty());
+                    false, Optional.empty());
             tell("");
             cursors.forEach(Cursor::up);
             flushSoon();
@@ -423,7 +423,7 @@ final class Link implements KeeperLink {
 
     private void again(String problem) {
         LinkStatus before = status;
-        status = new LinkStatus(false, before.keeper(), before.connects(), cursors.size(), 0, Optional.of(problem));
+        status = new LinkStatus(false, before.keeper(), before.connects(), cursors.size(), 0, false, Optional.of(problem));
         tell(problem);
         later(pause(attempts++), this::dial);
     }
@@ -437,7 +437,7 @@ final class Link implements KeeperLink {
 
     private void tell() {
         LinkStatus now = status;
-        status = new LinkStatus(now.up(), now.keeper(), now.connects(), cursors.size(), 0, now.problem());
+        status = new LinkStatus(now.up(), now.keeper(), now.connects(), cursors.size(), 0, false, now.problem());
     }
 
     private static int handleOf(KeeperMessage message) {

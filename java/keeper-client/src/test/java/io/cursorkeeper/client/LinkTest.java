@@ -161,6 +161,30 @@ class LinkTest {
         assertEquals(0, link.status().pendingBytes());
     }
 
+    /** Who holds something back for one of the two hears of the end of it. */
+    @Test
+    void aFullMemoryIsToldThoughTheKeeperPauses() {
+        link.close();
+        link = KeeperLink.connect(settings(fake.address()).withMemoryBytesMax(20_000));
+        KeptCursor cursor = open();
+        fake.pause("away");
+        listener.await("paused: away");
+        fake.faults().holdDurable = true;
+        List<CompletableFuture<Void>> answers = new ArrayList<>();
+        for (long ledger = 12; ledger < 300; ledger++) {
+            answers.add(cursor.ack(entries(1, ledger, 5, 7)));
+        }
+        listener.await("paused: away; the link's memory");
+        assertTrue(link.status().memoryFull());
+        fake.release();
+        answers.forEach(Testing::get);
+        until(() -> listener.heard().equals(List.of(
+                "paused: away", "paused: away; the link's memory is full of unconfirmed acks", "paused: away")));
+        assertFalse(link.status().memoryFull());
+        fake.resume();
+        listener.await("resumed");
+    }
+
     @Test
     void noMoreIsUnconfirmedThanTheKeeperTakes() {
         link.close();

@@ -1124,8 +1124,9 @@ final class KeptManagedCursor extends LineCursor {
         });
     }
 
+    /** Of both this cursor hears when they change: so what is held back is looked for again. */
     private boolean isHolding() {
-        return room.isFull() || topic.link().status().pendingBytes() > Keeping.MEMORY_BYTES_MAX;
+        return room.isFull() || topic.link().status().memoryFull();
     }
 
     /**
