@@ -2,6 +2,7 @@ package io.cursorkeeper.pulsar;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import java.util.List;
 import org.apache.pulsar.common.naming.TopicName;
 import org.apache.pulsar.common.util.Codec;
 import org.junit.jupiter.api.Test;
@@ -21,6 +22,20 @@ class NamesTest {
     void aLedgerOfNoTopicKeepsItsName() {
         for (String other : new String[] {"", "log", "t/persistent/x", "t/ns/persistent/", "t/ns/persistent/x/y", "/ns/persistent/x"}) {
             assertEquals(other, Names.topic(other));
+        }
+    }
+
+    @Test
+    void aLogOfPendingAcksIsOfATopicAndASubscription() {
+        String of = "persistent://t/n-s/a-b-c__transaction_pending_ack";
+        assertEquals(
+                List.of(new Names.Owner("persistent://t/n-s/a", "b-c"), new Names.Owner("persistent://t/n-s/a-b", "c")),
+                Names.ownersOfPendingAcks(of));
+        for (String other : new String[] {
+            "persistent://t/ns/a-b", "persistent://t/n-s/a__transaction_pending_ack", "persistent://t/ns/-b__transaction_pending_ack",
+            "persistent://t/ns/a-__transaction_pending_ack", "persistent://pulsar/system/__transaction_log_0"
+        }) {
+            assertEquals(List.of(), Names.ownersOfPendingAcks(other));
         }
     }
 

@@ -236,14 +236,22 @@ final class KeptLedger extends ManagedLedgerImpl {
         });
     }
 
-    /** By the broker, which has the topic also if nobody reads it; one that is not loaded wholly yet is looked for again. Or by a reader. */
+    /**
+     * By the broker, which has the topic also if nobody reads it; one that is not loaded wholly yet is looked for again. Or by a reader. Not
+     * every ledger is a topic's: transactions have logs.
+     */
     private void unload(int tries) {
         Object broker = keeping.broker();
         ReadEntriesCallback known = reader;
         if (broker == null && known != null) {
             Topics.unload(known);
-        } else if (broker != null && tries > 0 && !Topics.unload(broker, this)) {
-            keeping.scheduledExecutor.schedule(() -> unload(tries - 1), 1, TimeUnit.SECONDS);
+        } else if (broker != null && !Topics.unload(broker, this)) {
+            if (tries > 0) {
+                keeping.scheduledExecutor.schedule(() -> unload(tries - 1), 1, TimeUnit.SECONDS);
+            } else {
+                LOG.error("[{}] It stays fenced, because this broker has no topic of it to unload. What to do: unload what uses it; for a log "
+                        + "of transactions that is the namespace pulsar/system", getName());
+            }
         }
     }
 

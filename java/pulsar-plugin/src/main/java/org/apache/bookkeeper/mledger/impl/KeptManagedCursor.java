@@ -175,7 +175,7 @@ final class KeptManagedCursor extends LineCursor {
 
     /** What the managed ledger trims its data ledgers by. Guarded by the write lock. */
     private Position neededFrom;
-    /** Whether a seek is on its way to the keeper, or it is not known what became of one: {@code neededFrom} does not rise. So guarded, too. */
+    /** Whether a seek is on its way, or it is not known what became of one: then that does not rise. Guarded by the write lock. */
     private boolean isSeeking;
 
     /** Only on the executor. */

@@ -55,20 +55,34 @@ final class Topics {
         }
     }
 
-    /** Unloads the topic of this ledger. False if the broker does not have it, or not yet. */
+    /** Unloads the topic of this ledger, or whose log of pending acks it is. False if the broker does not have it, or not yet. */
     static boolean unload(Object broker, KeptLedger of) {
+        String name = Names.topic(of.getName());
         try {
-            Object found = broker.getClass().getMethod("getTopicReference", String.class).invoke(broker, Names.topic(of.getName()));
-            Object topic = ((Optional<?>) found).orElse(null);
-            if (topic == null || topic.getClass().getMethod("getManagedLedger").invoke(topic) != of) {
-                return false;
+            Object topic = loaded(broker, name);
+            if (topic != null && topic.getClass().getMethod("getManagedLedger").invoke(topic) == of) {
+                close((Topic) topic);
+                return true;
             }
-            close((Topic) topic);
+            boolean isFound = false;
+            for (Names.Owner each : Names.ownersOfPendingAcks(name)) {
+                if (loaded(broker, each.topic()) instanceof Topic owner && owner.getSubscription(each.subscription()) != null) {
+                    LOG.warn("[{}] It is the log of pending acks of {}, which is unloaded", of.getName(), each);
+                    close(owner);
+                    isFound = true;
+                }
+            }
+            return isFound;
         } catch (ReflectiveOperationException e) {
             LOG.warn("[{}] The fenced topic is unloaded at its next read, because the broker cannot be asked for it: {}", of.getName(),
                     e.toString());
+            return true;
         }
-        return true;
+    }
+
+    /** Null: the broker does not have it. */
+    private static Object loaded(Object broker, String topic) throws ReflectiveOperationException {
+        return ((Optional<?>) broker.getClass().getMethod("getTopicReference", String.class).invoke(broker, topic)).orElse(null);
     }
 
     private static void close(Topic topic) {
