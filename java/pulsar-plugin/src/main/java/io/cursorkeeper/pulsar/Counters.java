@@ -49,6 +49,9 @@ public final class Counters {
     /** Acks that were answered by a failure because too much waited; those of them that were taken become durable all the same. */
     public final LongAdder acksWithoutRoom = new LongAdder();
 
+    /** Changes that the keeper refused for what they say: answered by a failure, and not kept. */
+    public final LongAdder changesRefused = new LongAdder();
+
     /** Unloads that did not wait for the keeper's word any longer. */
     public final LongAdder closesWithoutWord = new LongAdder();
 

@@ -79,6 +79,8 @@ public record Figures(
                     of -> of.counters.deposed.sum()),
             counter("acks_without_room", "ack.without_room.count", "{ack}",
                     "Acks answered by a failure because too much waited for the keeper.", of -> of.counters.acksWithoutRoom.sum()),
+            counter("changes_refused", "change.refused.count", "{change}",
+                    "Changes that the keeper refused for what they say, answered by a failure.", of -> of.counters.changesRefused.sum()),
             counter("closes_without_word", "cursor.close.without_word.count", "{cursor}",
                     "Unloads that did not wait for the keeper any longer.", of -> of.counters.closesWithoutWord.sum()),
             counter("shadow_comparisons", "shadow.comparison.count", "{comparison}", "Comparisons of copies with Pulsar's cursors.",

@@ -117,6 +117,13 @@ final class KeptManagedCursor extends LineCursor {
         }
 
         @Override
+        public void refused(KeeperException reason) {
+            topic.counters().changesRefused.increment();
+            LOG.warn("[{}][{}] The keeper refused a change, which is answered by a failure; the cursor goes on: {}", topic.getName(), getName(),
+                    reason.getMessage());
+        }
+
+        @Override
         public void ended(KeeperException reason) {
             boolean matters;
             synchronized (this) {
@@ -202,6 +209,11 @@ final class KeptManagedCursor extends LineCursor {
 
     private static io.cursorkeeper.client.Position words(Position position) {
         return new io.cursorkeeper.client.Position(Math.max(0, position.getLedgerId()), Math.max(-1, position.getEntryId()));
+    }
+
+    /** The same mark-delete, as an entry of the topic: a client may give any position. */
+    private io.cursorkeeper.client.Position told(Position markDelete) {
+        return words(KeptEntries.markDelete(topic, markDelete));
     }
 
     private static ManagedLedgerException failure(Throwable why) {
@@ -356,7 +368,7 @@ final class KeptManagedCursor extends LineCursor {
     private CompletableFuture<Opened> open(Imprint ifCreated, Position start) {
         OpenRequest request = OpenRequest.of(Names.topic(topic.getName()), Names.subscription(getName()))
                 .withFencingToken(topic.token())
-                .withStart(words(start))
+                .withStart(told(start))
                 .withCursorProperties(ifCreated.properties());
         Opening opening = new Opening();
         topic.opened(this);
@@ -463,7 +475,7 @@ final class KeptManagedCursor extends LineCursor {
         locked(() -> takeOver(opened, markDeletePosition));
         CompletableFuture<Integer> emptied = created
                 ? CompletableFuture.completedFuture(generation)
-                : keeper.setProperties(imprint.properties()).thenCompose(nothing -> keeper.reset(words(markDeletePosition)));
+                : keeper.setProperties(imprint.properties()).thenCompose(nothing -> keeper.reset(told(markDeletePosition)));
         return emptied.thenComposeAsync(now -> given(() -> {
             if (!created) {
                 isReset(now, markDeletePosition);
@@ -472,9 +484,8 @@ final class KeptManagedCursor extends LineCursor {
             Change all = new Change(generation);
             all.markDelete(markDeletePosition);
             individualDeletedMessages.forEachRawRange((lowerLedger, lower, ledgerId, upper) -> {
-                if (lowerLedger == ledgerId && upper > lower && topic.ledgerExists(ledgerId)) {
-                    all.acks.range(ledgerId, lower + 1, upper);
-                }
+                Position after = PositionFactory.create(lowerLedger, lower);
+                KeptEntries.between(topic, after, PositionFactory.create(ledgerId, upper), all.acks::range);
                 return true;
             });
             addBatches(all);
@@ -485,7 +496,7 @@ final class KeptManagedCursor extends LineCursor {
     private void addBatches(Change to) {
         if (batchDeletedIndexes != null) {
             batchDeletedIndexes.forEach((position, left) -> {
-                if (position.compareTo(markDeletePosition) > 0 && !left.isEmpty() && topic.ledgerExists(position.getLedgerId())) {
+                if (position.compareTo(markDeletePosition) > 0 && !left.isEmpty() && KeptEntries.exists(topic, position)) {
                     to.batch(position, left.toLongArray());
                 }
             });
@@ -502,6 +513,8 @@ final class KeptManagedCursor extends LineCursor {
         }
         if (markDelete.compareTo(last) > 0) {
             markDelete = last;
+        } else if (markDelete.getEntryId() >= 0) {
+            markDelete = KeptEntries.markDelete(topic, markDelete);
         }
         individualDeletedMessages.clear();
         state.acked().forEach((ledgerId, acked) -> {
@@ -571,7 +584,7 @@ final class KeptManagedCursor extends LineCursor {
 
     private void noteAck(Position position) {
         long[] left = AckSetStateUtil.getAckSetArrayOrNull(position);
-        if (position.getLedgerId() < 0 || position.getEntryId() < 0) {
+        if (!KeptEntries.exists(topic, position)) {
             return;
         }
         if (left == null || left.length == 0) {
@@ -756,7 +769,7 @@ final class KeptManagedCursor extends LineCursor {
     private CompletableFuture<Void> tell(Change of, Answer answer) {
         Acks acks = of.acks;
         if (of.markDelete != null && (acks.isEmpty() || !of.markDelete.equals(toldMarkDelete))) {
-            acks.markDelete(words(of.markDelete));
+            acks.markDelete(told(of.markDelete));
             toldMarkDelete = of.markDelete;
         }
         Map<String, Long> properties = getProperties();
@@ -822,6 +835,8 @@ final class KeptManagedCursor extends LineCursor {
                     durable = group.markDelete;
                     neededFrom = durable;
                 }
+            } else if (failed != null) {
+                toldMarkDelete = null; // it may not be kept: the next change tells it again
             }
         } finally {
             writeLock().unlock();
@@ -860,7 +875,7 @@ final class KeptManagedCursor extends LineCursor {
     }
 
     private void tellAllLedgers(Position from) {
-        tellLedgers(List.copyOf(toldLedgers.values()), from.getLedgerId());
+        tellLedgers(List.copyOf(toldLedgers.values()), told(from).ledger());
     }
 
     private void tellLedgers(List<DataLedger> known, long from) {

@@ -132,7 +132,7 @@ final class ShadowedCopy {
     private long read(List<Position> given, Acks acks) {
         long highest = -1;
         for (Position each : given) {
-            if (each.getLedgerId() < 0 || each.getEntryId() < 0) {
+            if (!KeptEntries.exists(topic, each)) {
                 continue;
             }
             if (cursor.holds(each)) {
@@ -352,6 +352,11 @@ final class ShadowedCopy {
 
         Ending(int mine) {
             this.mine = mine;
+        }
+
+        @Override
+        public void refused(KeeperException why) {
+            ended(why); // the copy lacks it
         }
 
         @Override

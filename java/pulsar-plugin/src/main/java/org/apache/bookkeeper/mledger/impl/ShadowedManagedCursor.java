@@ -54,7 +54,7 @@ final class ShadowedManagedCursor extends ManagedCursorImpl {
     }
 
     org.apache.bookkeeper.mledger.Position markDelete() {
-        return markDeletePosition;
+        return KeptEntries.markDelete(topic, markDeletePosition);
     }
 
     /** Runs it while no ack changes the memory. */
@@ -74,18 +74,17 @@ final class ShadowedManagedCursor extends ManagedCursorImpl {
         Position[] markDelete = new Position[1];
         List<Map<String, Long>> properties = new ArrayList<>();
         reading(() -> {
-            markDelete[0] = words(markDeletePosition);
+            markDelete[0] = words(markDelete());
             properties.add(getProperties());
             individualDeletedMessages.forEachRawRange((lowerLedger, lower, ledgerId, upper) -> {
-                if (lowerLedger == ledgerId && upper > lower && topic.ledgerExists(ledgerId)) {
-                    acked.computeIfAbsent(ledgerId, none -> new BitSet()).set((int) lower + 1, (int) upper + 1);
-                }
+                KeptEntries.between(topic, PositionFactory.create(lowerLedger, lower), PositionFactory.create(ledgerId, upper),
+                        (ledger, first, last) -> acked.computeIfAbsent(ledger, none -> new BitSet()).set((int) first, (int) last + 1));
                 return true;
             });
             if (batchDeletedIndexes != null) {
                 batchDeletedIndexes.tailMap(markDeletePosition, false).forEach((position, bits) -> {
                     boolean isAcked = individualDeletedMessages.contains(position.getLedgerId(), position.getEntryId());
-                    if (!isAcked && !bits.isEmpty() && topic.ledgerExists(position.getLedgerId())) {
+                    if (!isAcked && !bits.isEmpty() && KeptEntries.exists(topic, position)) {
                         left.put(words(position), (BitSet) bits.clone());
                     }
                 });

@@ -63,7 +63,12 @@ public final class StoriesMain {
         all.put("a client's receipt waits for the keeper", stories::receipts);
         all.put("a mark-delete property that is removed is gone", stories::removesAProperty);
         all.put("a seek that fails changes nothing", stories::seeksInVain);
-        Stories.tell("story", all, topic -> stories.name = topic);
+        ForeignStories foreign = new ForeignStories(arguments[0], arguments[1]);
+        all.putAll(foreign.all());
+        Stories.tell("story", all, topic -> {
+            stories.name = topic;
+            foreign.on(topic);
+        });
     }
 
     private LiveTopic load(String by) throws Exception {
