@@ -9,7 +9,7 @@ failed, 2 failed.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ class Arguments:
     dry_run: bool = arg(False, "Read and report everything, write nothing.")
     verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
     replace: bool = arg(False, "Put ours in the place of a Pulsar cursor that differs.")
+    replace_newer: bool = arg(False, "Also one that Pulsar itself changed since a broker with the plugin held it.")
     live: bool = arg(False, "Also open cursors of ours: what is durable when they are read.")
     broker_is_stopped: bool = arg(False, "Whatever ledgers and bundles look like: no broker has these topics.")
     allow_loss: bool = arg(False, "Also what Pulsar's own next flush or unload would drop because of its limits.")
@@ -91,7 +92,7 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
     if arguments.verify:
         return comparison(source, places, arguments.jobs, "export")
     limits, spec = with_broker_conf(of_version(arguments.target_version), conf), ledger_spec(conf)
-    rules = Rules(arguments.replace, arguments.live, arguments.broker_is_stopped, arguments.allow_loss, arguments.dry_run)
+    rules = Rules(**{rule.name: getattr(arguments, rule.name) for rule in fields(Rules)})
     return Run(
         "export", source.selection, places, about(arguments, places, rules), of_ours,
         lambda id: ExportWork(places, id, limits, spec, rules, arguments.jobs, arguments.claim_wait_s),

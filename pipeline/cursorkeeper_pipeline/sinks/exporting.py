@@ -58,6 +58,7 @@ class Rules:
     """What the command's options say; see `Exporting`."""
 
     replace: bool = False
+    replace_newer: bool = False
     live: bool = False
     broker_is_stopped: bool = False
     allow_loss: bool = False
@@ -85,8 +86,9 @@ class ExportWork:
             entry_bytes = (await theirs.ledgers.describe()).entry_bytes_max
             target = Target(dataclasses.replace(self.limits, znode_bytes_max=znode_bytes), entry_bytes, znode_bytes - SWAP_BYTES)
             exporting = Exporting(
-                ports, theirs, places.settings, target, self.spec, Bar("exporting"), None, rules.replace, rules.live,
-                rules.broker_is_stopped, rules.allow_loss, rules.dry_run,
+                ports, theirs, places.settings, target, self.spec, Bar("exporting"), replace=rules.replace,
+                replace_newer=rules.replace_newer, live=rules.live, broker_is_stopped=rules.broker_is_stopped,
+                allow_loss=rules.allow_loss, dry_run=rules.dry_run,
             )  # fmt: skip
             claims = Claims(ports.zookeeper, folder_of(places.settings.root, "claim"), who, self.claim_wait_s)
             record = RunRecord(ports.zookeeper, folder_of(places.settings.root, "export"), self.run)
@@ -101,6 +103,10 @@ class OneExport:
     claims: Claims
     record: RunRecord
     pins: Pins
+
+    @property
+    def _replaces(self) -> bool:
+        return self.exporting.replace or self.exporting.replace_newer
 
     async def one(self, ref: PulsarCursorRef) -> Outcome:
         """Never raises for what is wrong with one cursor."""
@@ -120,14 +126,17 @@ class OneExport:
             async with self.claims.held(ref.name):
                 seen = await repeat(str(ref), lambda: look(self.exporting.pulsar.zookeeper, ref))
                 await repeat(str(ref), lambda: self.record.check_open(sync=True))
-                outcome = await (self._replacing(ref, seen) if self.exporting.replace else self._engine(Swap(ref, seen, self.record)))
+                outcome = await (self._replacing(ref, seen) if self._replaces else self._engine(Swap(ref, seen, self.record)))
             if race == RACES_MAX or outcome.ok or outcome.problem is None or CHANGED not in outcome.problem.message:
                 return outcome
         raise AssertionError("the last race is returned")
 
     async def _engine(self, swap: Swap, *, may_replace: bool = False) -> Outcome:
         """Raises RunDone: before it could change anything."""
-        engine = replace(self.exporting, replace=may_replace, pulsar=swap.ports(self.exporting.pulsar))
+        ours = self.exporting
+        engine = replace(
+            ours, replace=may_replace and ours.replace, replace_newer=may_replace and ours.replace_newer, pulsar=swap.ports(ours.pulsar)
+        )
         outcome = await engine.one(swap.ref)
         if swap.late is not None:
             raise swap.late
