@@ -112,13 +112,13 @@ def test_r25_too_many_producers_are_refused_with_the_numbers_and_nothing_else_is
         owner.step(ev.Acks(1, AckBatch(owner.seq, 1, Position(10, mark_delete), (), properties, 100, 1)))
         owner.go()
 
-    deduplicated(2_000, 999)
+    deduplicated(10_000, 999)
     assert owner.durable == 1 and owner.refused_handle is None
-    deduplicated(3_000, 1_999)
+    deduplicated(14_000, 1_999)
     assert owner.durable == 1 and owner.refused_handle is not None
     assert owner.refused_handle.code == "TOO_LARGE"
-    assert "81000" in owner.refused_handle.message and "65536" in owner.refused_handle.message
+    assert "378000" in owner.refused_handle.message and "376832" in owner.refused_handle.message
     recovered = bench.opened("B").machine.acks
     assert recovered.mark_delete == Position(10, 999)
     assert recovered.mark_delete_properties is not None
-    assert dict(recovered.mark_delete_properties.values) == {f"producer-{n:06}": n for n in range(2_000)}
+    assert dict(recovered.mark_delete_properties.values) == {f"producer-{n:06}": n for n in range(10_000)}
