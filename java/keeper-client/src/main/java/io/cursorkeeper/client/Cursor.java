@@ -846,8 +846,8 @@ final class Cursor implements KeptCursor {
         count(-refused.bytes);
         List<Answer<?>> told = waitingForIt;
         callbacks.run(() -> {
+            listener.refused(why); // first: who is answered finds it counted
             told.forEach(each -> each.fail(why));
-            listener.refused(why);
         });
         return true;
     }

@@ -22,8 +22,8 @@ public interface CursorListener {
     default void reopened(CursorState state) {}
 
     /**
-     * A change was refused for what it says: an entry that its ledger does not have, say. It is not kept, its futures have failed with the
-     * same reason, as have those of what was sent with it as one message; the cursor goes on.
+     * A change was refused for what it says: an entry that its ledger does not have, say. It is not kept, and the cursor goes on. Its
+     * futures, and those of what was sent with it as one message, fail with the same reason as soon as this returns.
      */
     default void refused(KeeperException why) {}
 
