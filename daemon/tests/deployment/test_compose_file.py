@@ -131,16 +131,6 @@ def test_the_alerts_of_brokers_are_played_when_prometheus_image_is_built() -> No
     assert "promtool test rules /etc/prometheus/alerts_test.yaml" in (ROOT / "deploy/prometheus/Dockerfile").read_text()
 
 
-def test_acks_that_wait_in_a_broker_are_told_at_three_quarters_of_its_limits() -> None:
-    (rule,) = [rule for rule in RULES if rule["alert"] == "CursorKeeperBrokerAcksWait"]
-    plugin = (code_facts.PLUGIN / "main/java/io/cursorkeeper/pulsar/Settings.java").read_text()
-    (calls,) = re.findall(r"WAITING_ACKS_BROKER_MAX, ([\d_]+),", plugin)
-    client = (ROOT / "java/keeper-client/src/main/java/io/cursorkeeper/client/LinkSettings.java").read_text()
-    (mib,) = re.findall(r"executor, (\d+)L << 20", client)
-    assert f"waiting_acks > {int(calls) * 3 // 4} " in rule["expr"]
-    assert f"waiting_bytes > {(int(mib) << 20) * 3 // 4} " in rule["expr"]
-
-
 async def test_alerts_use_metrics_states_and_events_that_exist() -> None:
     known = await code_facts.daemon_metrics() | code_facts.gateway_metrics()
     jobs = {job["job_name"] for job in yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())["scrape_configs"]}

@@ -15,6 +15,7 @@ import java.util.function.ToLongFunction;
  * @param cursors by state; a state without cursors is there, too
  * @param waitingAcks calls of the broker that wait for the keeper's answer
  * @param waitingBytes memory of what the keeper has not confirmed
+ * @param waitingRatio how much of the broker's bounds that takes: from 0 to 1, where dispatch pauses, and beyond it
  * @param oldestSeconds for how long the oldest of them waits
  * @param stockTopics loaded topics that have Pulsar's own cursors because the keeper did not answer
  * @param longest the cursors with the most waiting acks, at most as many as the setting says
@@ -25,6 +26,7 @@ public record Figures(
         Map<State, Long> cursors,
         long waitingAcks,
         long waitingBytes,
+        double waitingRatio,
         double oldestSeconds,
         long stockTopics,
         List<OfCursor> longest,
@@ -56,6 +58,8 @@ public record Figures(
             gauge("waiting_acks", "ack.waiting.count", "{ack}", "Calls of the broker that wait for the keeper's answer.",
                     of -> of.waitingAcks),
             gauge("waiting_bytes", "ack.waiting.size", "By", "Memory of what the keeper has not confirmed.", of -> of.waitingBytes),
+            gauge("waiting_ratio", "ack.waiting.utilization", "1",
+                    "How much of the broker's bounds the waiting acks take; at 1 dispatch pauses.", of -> of.waitingRatio),
             gauge("waiting_oldest_seconds", "ack.waiting.age", "s", "For how long the oldest unconfirmed ack waits.",
                     of -> of.oldestSeconds),
             gauge("stock_topics", "topic.stock.count", "{topic}",

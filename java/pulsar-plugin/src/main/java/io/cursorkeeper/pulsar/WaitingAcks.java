@@ -32,6 +32,11 @@ public final class WaitingAcks {
         return all.get();
     }
 
+    /** How much of the broker's limit they take, from 0 to 1. */
+    public double ratio() {
+        return (double) all.get() / brokerMax;
+    }
+
     private boolean take() {
         int now = all.incrementAndGet();
         if (now > brokerMax) {

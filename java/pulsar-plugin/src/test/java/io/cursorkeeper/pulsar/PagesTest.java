@@ -21,7 +21,7 @@ class PagesTest {
     private Figures figures() {
         Map<Figures.State, Long> cursors = Figures.noCursors();
         cursors.put(Figures.State.KEPT, 3L);
-        return new Figures(true, 2, cursors, 7, 512, 1.5, 1,
+        return new Figures(true, 2, cursors, 7, 512, 0.25, 1.5, 1,
                 List.of(new Figures.OfCursor("public/default", "public/default/persistent/t", "sub", 5, 100, 1.5)), counters);
     }
 
@@ -42,6 +42,7 @@ class PagesTest {
         counters.receipts.record(TimeUnit.SECONDS.toNanos(60));
         try (PrometheusPage page = new PrometheusPage(registry, this::figures)) {
             assertEquals(1, value("pulsar_cursorkeeper_link_up"));
+            assertEquals(0.25, value("pulsar_cursorkeeper_waiting_ratio"));
             assertEquals(4, value("pulsar_cursorkeeper_imports_total"));
             assertEquals(3, value("pulsar_cursorkeeper_cursors", "state", "kept"));
             assertEquals(0, value("pulsar_cursorkeeper_cursors", "state", "stock"));

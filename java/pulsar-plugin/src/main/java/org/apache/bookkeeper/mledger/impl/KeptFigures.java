@@ -5,6 +5,7 @@ import io.cursorkeeper.pulsar.Counters;
 import io.cursorkeeper.pulsar.Figures;
 import io.cursorkeeper.pulsar.Figures.OfCursor;
 import io.cursorkeeper.pulsar.Figures.State;
+import io.cursorkeeper.pulsar.WaitingAcks;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
@@ -18,7 +19,7 @@ final class KeptFigures {
 
     private KeptFigures() {}
 
-    static Figures of(Collection<ManagedLedger> ledgers, LinkStatus link, long waitingAcks, Counters counters, int longestMax) {
+    static Figures of(Collection<ManagedLedger> ledgers, LinkStatus link, WaitingAcks waitingAcks, Counters counters, int longestMax) {
         Map<State, Long> cursors = Figures.noCursors();
         List<OfCursor> all = new ArrayList<>();
         double oldest = 0;
@@ -43,7 +44,9 @@ final class KeptFigures {
         }
         all.sort(Comparator.comparingLong(OfCursor::waitingAcks).thenComparingDouble(OfCursor::oldestSeconds).reversed());
         List<OfCursor> longest = List.copyOf(all.subList(0, Math.min(longestMax, all.size())));
-        return new Figures(link.up(), link.connects(), cursors, waitingAcks, link.pendingBytes(), oldest, stockTopics, longest, counters);
+        double ratio = Math.max(waitingAcks.ratio(), (double) link.pendingBytes() / Keeping.MEMORY_BYTES_MAX);
+        return new Figures(link.up(), link.connects(), cursors, waitingAcks.count(), link.pendingBytes(), ratio, oldest, stockTopics, longest,
+                counters);
     }
 
     private static OfCursor of(KeptLedger topic, KeptManagedCursor cursor) {

@@ -88,7 +88,7 @@ public final class KeptLedgerFactory extends ManagedLedgerFactoryImpl {
     }
 
     Figures figures() {
-        return KeptFigures.of(getManagedLedgers().values(), link.status(), waitingAcks.count(), counters, settings.cursorMetricsMax());
+        return KeptFigures.of(getManagedLedgers().values(), link.status(), waitingAcks, counters, settings.cursorMetricsMax());
     }
 
     /** Every cursor's dispatch may have to pause or to go on. */
