@@ -217,9 +217,10 @@ public final class FakeKeeper implements AutoCloseable {
         depose(topic, subscription);
     }
 
-    /** As if somebody had set the cursor back elsewhere; its streams break. */
+    /** As if somebody had set the cursor back elsewhere, and so fenced who has it here: what is not durable is lost. Its streams break. */
     public synchronized void resetElsewhere(String topic, String subscription, Position target) {
         FakeCursor cursor = cursors.get(topic + "|" + subscription);
+        cursor.pending.clear();
         cursor.durable.reset(target);
         cursor.generation++;
         shown.remove(topic + "|" + subscription);

@@ -164,7 +164,7 @@ abstract class KeeperContract {
         CompletableFuture<Integer> second = cursor.reset(new Position(10, 49));
         int generation = get(second);
         assertTrue(generation > before && generation == cursor.generation());
-        assertEquals(generation, get(first));
+        assertTrue(get(first) > before && get(first) <= generation, "the second one may have come in time for both");
         get(old);
         get(during);
         get(cursor.ack(entries(before, 10, 80))); // of a generation that is over: dropped, and decided
@@ -477,7 +477,7 @@ abstract class KeeperContract {
             assertTrue(new ArrayList<>(answers).stream().noneMatch(CompletableFuture::isCompletedExceptionally));
             keeper.start();
             long ups = round;
-            until(() -> listeners.stream().allMatch(each -> each.heard().stream().filter("up"::equals).count() == ups));
+            until(() -> listeners.stream().allMatch(each -> each.heard().stream().filter("up"::equals).count() >= ups));
         }
         stop.set(true);
         for (Thread each : threads) {
@@ -487,8 +487,8 @@ abstract class KeeperContract {
         assertEquals(0, link.status().pendingBytes());
         for (int at = 0; at < count; at++) {
             List<String> heard = listeners.get(at).heard();
-            assertEquals(2, heard.stream().filter("reopened"::equals).count(), heard.toString());
-            assertEquals(2, heard.stream().filter("up"::equals).count(), heard.toString());
+            assertTrue(heard.stream().filter("reopened"::equals).count() >= 2, heard.toString());
+            assertEquals(heard.stream().filter("down"::equals).count(), heard.stream().filter("up"::equals).count(), heard.toString());
             OpenRequest check = OpenRequest.of(topic, "s" + at).withCreate(false).withFencingToken(at % 2).withTakeover(true);
             CursorState state = get(link.open(check, new Recorder())).state();
             TreeMap<Long, TreeSet<Long>> expected = truth.get(at);
