@@ -29,7 +29,10 @@ final class LiveTopic {
 
     static final long WAIT_S = 60;
 
+    private final String zooKeeper;
     private final String name;
+    private final Consumer<ManagedLedgerConfig> with;
+    private final Consumer<ManagedLedgerFactoryConfig> withAll;
     private final MetadataStoreExtended store;
     private final BookKeeper bookKeeper;
     private final ManagedLedgerFactoryImpl factory;
@@ -54,7 +57,10 @@ final class LiveTopic {
             Consumer<ManagedLedgerConfig> with,
             Consumer<ManagedLedgerFactoryConfig> withAll)
             throws Exception {
+        this.zooKeeper = zooKeeper;
         this.name = name;
+        this.with = with;
+        this.withAll = withAll;
         store = MetadataStoreExtended.create("zk:" + zooKeeper, MetadataStoreConfig.builder().fsyncEnable(false).build());
         ClientConfiguration client = new ClientConfiguration();
         client.setMetadataServiceUri("zk+hierarchical://" + zooKeeper + "/ledgers");
@@ -97,9 +103,22 @@ final class LiveTopic {
         return store;
     }
 
-    /** A graceful unload. */
+    /**
+     * A graceful unload. Pulsar's own cursor may make a second cursor ledger at its first ack, if that is written before the cursor knows that
+     * it has the first one: then this one's znode, which holds all, comes in between, and the close fails. Another load, in which nothing
+     * is acked, is unloaded in its place.
+     */
     void unload() throws Exception {
-        ledger.close();
+        try {
+            ledger.close();
+        } catch (ManagedLedgerException.BadVersionException e) {
+            if (ledger instanceof KeptLedger) {
+                throw e;
+            }
+            LiveTopic again = new LiveTopic(zooKeeper, "", name, Map.of(), with, withAll);
+            again.ledger.close();
+            again.shutdown();
+        }
     }
 
     /** The process is gone: nothing more is sent, nothing is answered. */
