@@ -10,10 +10,12 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_clients.ack_stream.errors import CursorRefused
 from cursorkeeper_clients.ack_stream.handle import CursorHandle
+from cursorkeeper_clients.ack_stream.session import SourceSession
 from cursorkeeper_clients.ack_stream.settings import SourceSettings
 from cursorkeeper_clients.ack_stream.source import SourceConnection
-from cursorkeeper_clients.ack_stream.values import Acks, LayoutItem, LayoutState, LedgerAcks, Position
+from cursorkeeper_clients.ack_stream.values import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position
 from cursorkeeper_clients.stack import Standalone
 
 from clients.tests.zookeeper.proxy import FaultProxy
@@ -52,6 +54,16 @@ async def waits_for_zookeeper(daemon: DaemonProcess, topic: str) -> None:
             await asyncio.sleep(0.02)
     page = await daemon.scrape()
     assert page["cursorkeeper_answers_waiting"] == 1, page
+
+
+async def opened_when_it_may(session: SourceSession, topic: str) -> CursorState:
+    """The daemon may need longer to find ZooKeeper again than it lets anybody wait."""
+    async with asyncio.timeout(120):
+        while True:
+            try:
+                return await session.open(topic, "s", layout=LAYOUT, takeover=True).wait_opened()
+            except CursorRefused as refused:
+                assert refused.code == "UNAVAILABLE", refused
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -105,6 +117,6 @@ async def test_a_broken_stream_is_resumed_while_the_link_is_stalled(stack: Stand
             await session.open(topic, "s", layout=LAYOUT, takeover=True).wait_opened()
         assert getattr(caught.value, "code", "") == "UNAVAILABLE"
         link.flow()
-        shown = await session.open(topic, "s", layout=LAYOUT, takeover=True).wait_opened()
+        shown = await opened_when_it_may(session, topic)
         assert shown.is_acked(LEDGER, 1) and shown.is_acked(LEDGER, 2)
         assert shown.epoch == state.epoch, "it was the owner all the time"
