@@ -20,6 +20,7 @@ from cursorkeeper_pipeline.jobs.compacting import Chosen, compact
 from cursorkeeper_pipeline.transforms.cold import FIRST, SECOND, Rule
 
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
+from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, acks, closed, opened, partial
 from pipeline.tests.real_cursors import until
 
@@ -103,6 +104,7 @@ async def exist(world: CliWorld, ledgers: set[int]) -> set[int]:
     return found
 
 
+@virtual
 async def test_deltas_become_a_snapshot_and_what_was_there_goes(world: CliWorld) -> None:
     was = await cold(world)
     before = await state(world)
@@ -118,6 +120,7 @@ async def test_deltas_become_a_snapshot_and_what_was_there_goes(world: CliWorld)
     assert await exist(world, set(was.named_ledgers())) == set() != set(was.named_ledgers())
 
 
+@virtual
 async def test_a_second_run_changes_nothing(world: CliWorld) -> None:
     await cold(world)
     one = await chosen(world)
@@ -127,6 +130,7 @@ async def test_a_second_run_changes_nothing(world: CliWorld) -> None:
     assert await world.footer() == now
 
 
+@virtual
 async def test_deltas_that_a_snapshot_would_not_shorten_stay(world: CliWorld) -> None:
     """Scattered acks, each told once: the deltas say no more than the snapshot would."""
     source = await world.source()
@@ -149,6 +153,7 @@ async def test_deltas_that_a_snapshot_would_not_shorten_stay(world: CliWorld) ->
     assert isinstance(base, SnapshotBase) and base.length == would_take
 
 
+@virtual
 async def test_a_small_state_ends_in_its_footer(world: CliWorld) -> None:
     was = await cold(world)
     before = await state(world)
@@ -159,6 +164,7 @@ async def test_a_small_state_ends_in_its_footer(world: CliWorld) -> None:
     assert await is_whole(world, before) and not await exist(world, set(was.named_ledgers()))
 
 
+@virtual
 async def test_what_an_owner_has_open_is_left_to_it(world: CliWorld) -> None:
     await cold(world)
     one = await chosen(world)
@@ -171,6 +177,7 @@ async def test_what_an_owner_has_open_is_left_to_it(world: CliWorld) -> None:
     assert not owner.told.ended, "unharmed"
 
 
+@virtual
 async def test_a_footer_that_moved_on_since_is_not_the_one_that_was_chosen(world: CliWorld) -> None:
     await cold(world)
     one = await chosen(world)
@@ -183,6 +190,7 @@ async def test_a_footer_that_moved_on_since_is_not_the_one_that_was_chosen(world
 
 
 @pytest.mark.parametrize("at", range(len(STEPS) - 1), ids=[f"{n}-{step}" for n, step in enumerate(STEPS[:-1])])
+@virtual
 async def test_somebody_opens_it_in_the_middle_and_wins(world: CliWorld, at: int) -> None:
     """At every step: its acks are durable, nobody deposes it, and nothing is lost."""
     await cold(world)
@@ -214,6 +222,7 @@ async def fenced(world: CliWorld) -> None:
     await world.close(await world.source(fencing_token=7))
 
 
+@virtual
 async def test_the_fencing_token_stays(world: CliWorld) -> None:
     await fenced(world)
     assert (await compacted(world))["outcome"] == "COMPACTED"
@@ -222,6 +231,7 @@ async def test_the_fencing_token_stays(world: CliWorld) -> None:
     assert (await world.source(fencing_token=7)).told.machine is not None
 
 
+@virtual
 async def test_a_broker_whose_token_is_not_lower_deposes_it(world: CliWorld) -> None:
     """Without takeover; and one with a lower token does not."""
     await fenced(world)
@@ -239,6 +249,7 @@ async def test_a_broker_whose_token_is_not_lower_deposes_it(world: CliWorld) -> 
 
 
 @pytest.mark.parametrize("at", range(len(STEPS)), ids=[f"{n}-{step}" for n, step in enumerate(STEPS)])
+@virtual
 async def test_it_dies_at_any_step_and_the_next_run_goes_on(world: CliWorld, at: int) -> None:
     await cold(world)
     before = await state(world)
@@ -265,6 +276,7 @@ async def test_it_dies_at_any_step_and_the_next_run_goes_on(world: CliWorld, at:
     assert await is_whole(world, before)
 
 
+@virtual
 async def test_two_attempts_at_once_end_in_one_whole_cursor(world: CliWorld) -> None:
     """As Spark's speculation does it: the second deposes the first, which waits for it and claims no more."""
     await cold(world)
@@ -281,6 +293,7 @@ async def test_two_attempts_at_once_end_in_one_whole_cursor(world: CliWorld) -> 
     assert (await world.footer()).state is FooterState.CLOSED and await is_whole(world, before)
 
 
+@virtual
 async def test_a_deleted_one_is_gone(world: CliWorld) -> None:
     await cold(world)
     one = await chosen(world)
@@ -290,6 +303,7 @@ async def test_a_deleted_one_is_gone(world: CliWorld) -> None:
     assert (await compacted(world, one=one))["outcome"] == "GONE"
 
 
+@virtual
 async def test_a_damaged_one_is_refused_and_untouched(world: CliWorld) -> None:
     was = await cold(world)
     one = await chosen(world)
@@ -299,6 +313,7 @@ async def test_a_damaged_one_is_refused_and_untouched(world: CliWorld) -> None:
     assert await world.footer() == was
 
 
+@virtual
 async def test_a_snapshot_that_cannot_be_read_back_costs_nothing(world: CliWorld) -> None:
     """A bit of the new snapshot flips before it is compared: what was there is still named, and whoever opens it recovers all of it."""
     was = await cold(world)
@@ -317,6 +332,7 @@ async def test_a_snapshot_that_cannot_be_read_back_costs_nothing(world: CliWorld
     assert not compacting.differences(before, owner.machine.acks, ("before", "recovered"))
 
 
+@virtual
 async def test_another_state_than_before_is_an_outcome_of_its_own(world: CliWorld) -> None:
     footer = await cold(world)
     before = await state(world)
@@ -332,6 +348,7 @@ async def test_another_state_than_before_is_an_outcome_of_its_own(world: CliWorl
     compacting.compare(compacting.Look(footer, 1, now, 0), now, now)
 
 
+@virtual
 async def test_systems_that_are_away_are_said_so(world: CliWorld) -> None:
     await cold(world)
     one = await chosen(world)
@@ -347,6 +364,7 @@ async def test_systems_that_are_away_are_said_so(world: CliWorld) -> None:
 
 
 @pytest.mark.parametrize(("slow", "each_s"), [("delay", 0.1), ("ack_delay", 0.4)])
+@virtual
 async def test_a_cursor_that_takes_long_is_not_given_up_while_something_moves(world: CliWorld, slow: str, each_s: float) -> None:
     """Each step of a claim, or of a snapshot, is within the limit, and all of them together are not."""
     await cold(world, ledgers=4)
@@ -365,6 +383,7 @@ async def test_a_cursor_that_takes_long_is_not_given_up_while_something_moves(wo
 
 
 @pytest.mark.parametrize("at", [1, 5], ids=["first-claim", "second-claim"])
+@virtual
 async def test_what_is_given_up_is_closed_if_it_can_be(world: CliWorld, at: int) -> None:
     """So that a source without takeover may open it; the next run does all that was not done."""
     await cold(world)
@@ -391,6 +410,7 @@ async def test_what_is_given_up_is_closed_if_it_can_be(world: CliWorld, at: int)
     assert isinstance(now.base, SnapshotBase) and now.stats.delta_bytes == 0 and await is_whole(world, before)
 
 
+@virtual
 async def test_one_claim_ends_whatever_moves(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     await cold(world)
     world.bookkeeper.faults.delay_min_s = world.bookkeeper.faults.delay_max_s = 0.1

@@ -26,6 +26,7 @@ from cursorkeeper_pipeline.sinks.swapping import Seen, Swap, look
 from cursorkeeper_pipeline.sinks.tasks import LEFT
 
 from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, state, within
+from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import Source, acks
 
 RUN = "r"
@@ -170,6 +171,7 @@ def world() -> ExportWorld:
 
 
 @pytest.mark.parametrize("has_its_claim", [True, False])
+@virtual
 async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(world: ExportWorld, has_its_claim: bool) -> None:
     """Two drivers of one run: for the first the cursor is well; ours is acked on; the second is replacing it when the first one sweeps."""
     async with within():
@@ -187,6 +189,7 @@ async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(world: Exp
         assert await world.swept() == [] and await world.named() == ledger
 
 
+@virtual
 async def test_what_a_dead_attempt_made_goes_when_its_znode_has_moved_on(world: ExportWorld) -> None:
     async with within():
         await world.begun()
@@ -200,6 +203,7 @@ async def test_what_a_dead_attempt_made_goes_when_its_znode_has_moved_on(world: 
         assert await world.made() == {await world.named()} and await world.swept() == []
 
 
+@virtual
 async def test_an_attempt_whose_ledger_was_swept_names_nothing(world: ExportWorld) -> None:
     """It has lost its claim and wakes after the sweep."""
     async with within():
@@ -218,6 +222,7 @@ async def test_an_attempt_whose_ledger_was_swept_names_nothing(world: ExportWorl
         assert await world.made() == {named}
 
 
+@virtual
 async def test_a_sweep_keeps_off_a_cursor_that_is_claimed(world: ExportWorld) -> None:
     async with within():
         await world.begun()
@@ -231,6 +236,7 @@ async def test_a_sweep_keeps_off_a_cursor_that_is_claimed(world: ExportWorld) ->
         assert len(await world.swept()) == 1 and len(await world.made()) == 1
 
 
+@virtual
 async def test_a_sweep_looks_again_when_it_has_the_claim(world: ExportWorld) -> None:
     """The subscription was deleted meanwhile: whoever makes it anew begins with its versions anew."""
     async with within():
@@ -254,6 +260,7 @@ async def test_a_sweep_looks_again_when_it_has_the_claim(world: ExportWorld) -> 
 
 @pytest.mark.parametrize(("decided", "status"), [(State.DONE, LEFT), (State.ABORTED, "failed")])
 @pytest.mark.parametrize("replace", [False, True])
+@virtual
 async def test_who_waited_for_a_claim_until_the_run_was_decided_makes_nothing(
     world: ExportWorld, decided: State, status: str, replace: bool
 ) -> None:
@@ -271,6 +278,7 @@ async def test_who_waited_for_a_claim_until_the_run_was_decided_makes_nothing(
 
 
 @pytest.mark.parametrize(("decided", "status"), [(State.DONE, LEFT), (State.ABORTED, "failed")])
+@virtual
 async def test_who_slept_until_the_run_was_decided_makes_nothing(world: ExportWorld, decided: State, status: str) -> None:
     async with within():
         await world.begun()
@@ -285,6 +293,7 @@ async def test_who_slept_until_the_run_was_decided_makes_nothing(world: ExportWo
 
 
 @pytest.mark.parametrize("replace", [False, True])
+@virtual
 async def test_a_late_swap_does_not_bring_a_deleted_subscription_back(world: ExportWorld, replace: bool) -> None:
     """It has seen none; another attempt makes it, a broker loads the topic and deletes it: there is none again."""
     async with within():
@@ -301,6 +310,7 @@ async def test_a_late_swap_does_not_bring_a_deleted_subscription_back(world: Exp
         assert await world.znode(REF.path) is None and len(await world.made()) == 1, "its own ledger is gone"
 
 
+@virtual
 async def test_a_broker_that_loads_the_topic_between_look_and_swap_is_seen(world: ExportWorld) -> None:
     async with within():
         await world.begun()
@@ -318,6 +328,7 @@ async def test_a_broker_that_loads_the_topic_between_look_and_swap_is_seen(world
 # ---- pins
 
 
+@virtual
 async def test_a_cursor_that_was_refused_for_its_broker_is_exported_when_it_is_unloaded(world: ExportWorld) -> None:
     async with within():
         await world.begun()
@@ -332,6 +343,7 @@ async def test_a_cursor_that_was_refused_for_its_broker_is_exported_when_it_is_u
 
 
 @pytest.mark.parametrize("acked_on", [False, True], ids=["already there", "replaced"])
+@virtual
 async def test_what_pulsar_acks_after_the_run_was_at_the_cursor_is_never_replaced(world: ExportWorld, acked_on: bool) -> None:
     async with within():
         await world.begun(acked_on=acked_on)
@@ -343,6 +355,7 @@ async def test_what_pulsar_acks_after_the_run_was_at_the_cursor_is_never_replace
         assert await world.named() == ledger and len(await world.made()) == acked_on
 
 
+@virtual
 async def test_who_slept_while_another_attempt_pinned_looks_again(world: ExportWorld) -> None:
     async with within():
         await world.begun()
@@ -356,6 +369,7 @@ async def test_who_slept_while_another_attempt_pinned_looks_again(world: ExportW
         assert (await task).status == "already there" and world.bookkeeper._next_ledger == ledgers, "it has made none"
 
 
+@virtual
 async def test_a_run_replaces_the_version_that_it_has_seen_first(world: ExportWorld) -> None:
     pins = Pins(await world.zk(), "/ck/exports/r")
     assert await pins.find(REF) is None
@@ -368,6 +382,7 @@ async def test_a_run_replaces_the_version_that_it_has_seen_first(world: ExportWo
     assert await pins.find(REF) is None
 
 
+@virtual
 async def test_a_znode_is_swapped_as_it_was_seen_and_no_other_way(world: ExportWorld) -> None:
     from cursorkeeper.migration.errors import MigrationError
 

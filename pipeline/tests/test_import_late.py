@@ -28,6 +28,7 @@ from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
 from msgspec import structs
 
 from daemon.tests.migration.pulsar_world import HASTY, REF, PulsarWorld, state
+from daemon.tests.runtime.virtual import virtual
 from pipeline.tests.migration_world import MUTATIONS, READS, RUN, StopsAt
 
 STEPS_MAX = 150
@@ -108,6 +109,7 @@ class Late:
 
 @pytest.mark.parametrize("found", ["nothing", "half-made", "an older import"])
 @pytest.mark.parametrize("then", ["its run is done", "its run is done, and a daemon has deleted", "its run goes on"])
+@virtual
 async def test_who_comes_back_puts_nothing_older_in_the_place_of_what_is_there(found: str, then: str) -> None:
     for step in range(1, STEPS_MAX):
         late = Late(refresh=True)
@@ -139,6 +141,7 @@ async def test_who_comes_back_puts_nothing_older_in_the_place_of_what_is_there(f
     assert step > 20 and {"get", "sync", "append"} <= set(at.steps)
 
 
+@virtual
 async def test_who_waited_for_a_claim_while_its_run_was_aborted_begins_nothing() -> None:
     late = Late()
     await late.begun()
@@ -159,6 +162,7 @@ async def test_who_waited_for_a_claim_while_its_run_was_aborted_begins_nothing()
     assert await late.footer() is None
 
 
+@virtual
 async def test_what_an_import_has_open_is_not_the_same_whatever_it_holds() -> None:
     late = Late()
     await late.begun()
@@ -188,6 +192,7 @@ async def test_what_an_import_has_open_is_not_the_same_whatever_it_holds() -> No
 
 
 @pytest.mark.parametrize("refresh", [False, True])
+@virtual
 async def test_what_a_run_has_imported_stays_done_though_pulsar_moves_on(refresh: bool) -> None:
     """A rehearsal beside live brokers whose driver dies, and that is continued: it ends."""
     late = Late(refresh)
@@ -206,6 +211,7 @@ async def test_what_a_run_has_imported_stays_done_though_pulsar_moves_on(refresh
     assert (await late.imported()).status == ("already there" if refresh else "imported before")
 
 
+@virtual
 async def test_what_its_run_has_imported_while_an_attempt_waited_for_the_claim_is_done() -> None:
     late = Late(refresh=True)
     await late.begun()
@@ -223,6 +229,7 @@ async def test_what_its_run_has_imported_while_an_attempt_waited_for_the_claim_i
     assert (await running[1]).status == "imported before"
 
 
+@virtual
 async def test_what_somebody_had_open_since_is_not_of_the_run() -> None:
     late = Late(refresh=True)
     await late.begun()
@@ -234,6 +241,7 @@ async def test_what_somebody_had_open_since_is_not_of_the_run() -> None:
 
 
 @pytest.mark.parametrize("refresh", [False, True])
+@virtual
 async def test_what_was_found_wrong_when_it_was_read_back_does_not_count_later(refresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late(refresh)
     await late.begun()
@@ -247,6 +255,7 @@ async def test_what_was_found_wrong_when_it_was_read_back_does_not_count_later(r
     assert (outcome.status, outcome.ok) == (("refreshed", True) if refresh else ("refused", False))
 
 
+@virtual
 async def test_what_a_run_has_imported_and_cannot_be_read_is_not_done() -> None:
     late = Late()
     await late.begun()

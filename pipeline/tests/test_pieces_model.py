@@ -13,6 +13,7 @@ from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.units import Sized, UnitsPart, cut_units
 
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
+from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, closed, opened, partial, ranges
 from pipeline.tests.test_states import GIVEN, SMALL_SEGMENTS, MemorySystems, no_snapshot, part_rows, rows, stats
 
@@ -114,6 +115,7 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@virtual
 async def test_pieces_say_what_plain_sets_say(seed: int) -> None:
     rng = random.Random(seed)
     world = CliWorld(seed=seed, limits=SMALL_SEGMENTS)

@@ -191,7 +191,7 @@ class Compaction:
 
     async def _rewritten(self, keeper: Keeper, told: Told) -> tuple[AckState, int]:
         """The state that was recovered and the epoch that recovered it, when its snapshot is written and it is closed."""
-        until_s = time.monotonic() + CLAIM_MAX_S
+        until_s = asyncio.get_running_loop().time() + CLAIM_MAX_S
 
         async def until(done: Callable[[], bool], what: str) -> None:
             await self._until(keeper, told, done, what, until_s)
@@ -239,12 +239,12 @@ class Compaction:
             runner.dispatch(event)
 
     async def _until(self, keeper: Keeper, told: Told, done: Callable[[], bool], what: str, until_s: float) -> None:
-        """Waits as long as something moves, but not beyond `until_s` of the monotonic clock."""
+        """Waits as long as something moves, but not beyond `until_s` of the loop's clock."""
         while not done():
             if told.ended:
                 await self._lost(told)
             told.changed.clear()
-            left_s = until_s - time.monotonic()
+            left_s = until_s - asyncio.get_running_loop().time()
             try:
                 async with asyncio.timeout(min(self._stall_s, left_s)):
                     await told.changed.wait()
@@ -267,8 +267,9 @@ class Compaction:
 
     async def _done_by_another(self) -> str:
         """ALREADY if another compaction (a second attempt of this task, or another job) ends it soon, else BUSY."""
-        deadline = time.monotonic() + self._stall_s
-        while time.monotonic() < deadline:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._stall_s
+        while loop.time() < deadline_s:
             footer = await footer_of(self._ports, self._name)
             if footer is None or footer.state is FooterState.DELETED:
                 return GONE
