@@ -56,8 +56,8 @@ class LinkTest {
     void aBrokenStreamIsResumedAndWhatIsUnconfirmedIsSentAgain() {
         KeptCursor cursor = open();
         fake.faults().holdDurable = true;
-        CompletableFuture<Void> first = cursor.ack(entries(1, 12, 1).properties(Map.of("p", 1L)));
         long sent = fake.messages();
+        CompletableFuture<Void> first = cursor.ack(entries(1, 12, 1).properties(Map.of("p", 1L)));
         until(() -> fake.messages() > sent);
         fake.breakStreams();
         listener.await("down");
