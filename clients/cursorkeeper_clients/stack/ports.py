@@ -14,10 +14,11 @@ _FROM, _TO, _TRIES_MAX = 12_000, 32_000, 200
 _kept: list[socket.socket] = []
 
 
-def free_port() -> int:
-    """Raises OSError if none is found. Ports are a matter of this machine, not of a test's seed."""
+def free_port(first: int = _FROM, end: int = _TO) -> int:
+    """One of those from `first` to before `end`. Raises OSError if none is found. Ports are a matter of this machine, not of a test's
+    seed."""
     for _ in range(_TRIES_MAX):
-        port = random.SystemRandom().randrange(_FROM, _TO)
+        port = random.SystemRandom().randrange(first, end)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -25,7 +26,7 @@ def free_port() -> int:
                 continue
         if _keep(port):
             return port
-    raise OSError(f"no free port between {_FROM} and {_TO} on 127.0.0.1")
+    raise OSError(f"no free port between {first} and {end} on 127.0.0.1")
 
 
 def _keep(port: int) -> bool:

@@ -25,12 +25,13 @@ from typing import BinaryIO
 from cursorkeeper_clients.stack.errors import StackError
 
 _TAIL_BYTES = 4096
-_FREEZE_MAX_S = 10.0
+_FREEZE_MAX_S = 60.0
 
 
 def freeze(pid: int) -> None:
     """SIGSTOP to a child of ours. Returns when every thread of it stands still: the signal alone returns before, and on a busy machine a
-    thread on the other core still answers for some milliseconds. Raises `StackError` if it ended, or moves after ten seconds."""
+    thread on the other core still answers for some milliseconds. Raises `StackError` if it ended, or moves after a minute: one that waits
+    for a disk does not stop before that."""
     os.kill(pid, signal.SIGSTOP)
     until_s = time.monotonic() + _FREEZE_MAX_S
     while (state := os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:

@@ -31,7 +31,7 @@ QUICK = ("-XX:TieredStopAtLevel=1",)
 """For processes that live for a minute: the quick compiler alone, which halves the CPU time of a broker's start. Nothing for benchmarks."""
 CLASS_PATHS_IN_REPOSITORY = Path(".build/brokers")
 STOP_MAX_S = 60.0
-_POLL_S, _ANSWER_MAX_S = 0.2, 10.0
+_POLL_S, _HEALTH_MAX_S, _ANSWER_MAX_S = 0.2, 10.0, 60.0
 _LEAN = {
     "functionsWorkerEnabled": "false",
     "webSocketServiceEnabled": "false",
@@ -192,7 +192,7 @@ class PulsarBroker(_PulsarProcess):
 
     def _is_healthy(self) -> bool:
         try:
-            return self.get("/admin/v2/brokers/health") == b"ok"
+            return self.get("/admin/v2/brokers/health", _HEALTH_MAX_S) == b"ok"
         except (OSError, HTTPException):  # it does not listen yet, or says 500
             return False
 

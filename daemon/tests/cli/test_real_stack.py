@@ -218,7 +218,7 @@ def test_a_daemon_stops_with_its_parent(stack: Standalone, tmp_path: Path) -> No
 
 def test_health_of_the_daemon_and_of_the_gateway(stack: Standalone, daemon: Daemon) -> None:
     def health(address: str, *arguments: str) -> tuple[int, str]:
-        command = [*PROGRAM, "health", "--address", address, *arguments]
+        command = [*PROGRAM, "health", "--timeout-s", "60", "--address", address, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT)
         return done.returncode, done.stdout + done.stderr
 

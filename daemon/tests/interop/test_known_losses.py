@@ -186,7 +186,7 @@ async def test_a_znode_above_jute_maxbuffer_is_tried_again_and_again(cluster: Cl
     topic.open()
     assert topic.report("sub").acked == state.acked
     with pytest.raises(HarnessError, match="did not answer") as unload:
-        topic.pulsar.close_ledger(topic.managed, max_s=5)
+        topic.pulsar.close_ledger(topic.managed, max_s=10)
     assert "Connection loss" in str(unload.value)
     read = await cluster.read(topic.name, "sub")
     assert (read.freshness.source[:6], read.state.acked) == ("ledger", state.acked)

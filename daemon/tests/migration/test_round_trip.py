@@ -259,7 +259,7 @@ def test_a_password_a_chroot_and_a_neighbour_that_is_damaged(stack: Standalone, 
     assert nobody["cursors"] == 0
     away = subprocess.run(
         tools.command("import-pulsar", "--all", "--pulsar-zookeeper", "127.0.0.1:1"),
-        capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT, cwd=tools.folder,
+        capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT, cwd=tools.folder,
     )  # fmt: skip
     assert away.returncode == 3 and "ZooKeeper at 127.0.0.1:1 does not answer" in away.stderr
 
@@ -285,8 +285,11 @@ def killed_after(command: list[str], journal: Path, lines: int) -> None:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
     try:
         until = time.monotonic() + 180
-        while not (journal.exists() and journal.read_bytes().count(b"\n") >= lines):
-            assert process.poll() is None and time.monotonic() < until
+        while True:
+            ended = process.poll() is not None  # asked first: a line that it wrote as its last is there
+            if journal.exists() and journal.read_bytes().count(b"\n") >= lines:
+                break
+            assert not ended and time.monotonic() < until
             time.sleep(0.001)
     finally:
         process.send_signal(signal.SIGKILL)

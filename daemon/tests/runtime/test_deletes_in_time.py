@@ -49,13 +49,25 @@ async def goes_on(keeper: Keeper, token: int = 0) -> str:
     return told.ended if told.refused is None else told.refused[0]
 
 
+async def holder(world: World, identity: str = "k") -> Source:
+    """Of the cursor, with ack 1."""
+    held = Source(await world.keeper(identity))
+    await held.open()
+    await held.durable(held.ack(acks(DATA, 1)))
+    return held
+
+
 async def left(world: World) -> Keeper:
-    """A daemon, of a cursor with ack 1 that another one held when it was killed."""
-    first = Source(await world.keeper("first"))
-    await first.open()
-    await first.durable(first.ack(acks(DATA, 1)))
-    first.keeper.abandon()
+    """A daemon, of a cursor that another one held when it was killed."""
+    (await holder(world, "first")).keeper.abandon()
     return await world.keeper()
+
+
+def closes_without_zookeeper(world: World, held: Source) -> float:
+    """Gives the time at which it begins."""
+    world.zookeeper.stop()
+    held.send_close()
+    return asyncio.get_running_loop().time()
 
 
 @virtual
@@ -82,9 +94,7 @@ async def test_a_cursor_that_is_not_held_is_left_as_it_was() -> None:
 async def test_a_tombstone_that_was_sent_is_decided(token: int, lost: UnknownDone | UnknownNotDone) -> None:
     """Held here: by no handle any more, or by one of a lower token. The write's answer is lost, whether or not it was done."""
     world = a_world()
-    held = Source(await world.keeper())
-    await held.open()
-    await held.durable(held.ack(acks(DATA, 1)))
+    held = await holder(world)
     if not token:
         held.keeper.detach(NAME, held.attach)
     world.zookeeper.faults.next("set", lost)
@@ -100,9 +110,7 @@ async def test_a_tombstone_that_was_sent_is_decided(token: int, lost: UnknownDon
 @virtual
 async def test_a_handles_own_delete_is_told_in_time_too() -> None:
     world = a_world()
-    held = Source(await world.keeper())
-    await held.open()
-    await held.durable(held.ack(acks(DATA, 1)))
+    held = await holder(world)
     world.zookeeper.stop()
     began = asyncio.get_running_loop().time()
     held.keeper.end(NAME, ev.Delete(held.attach))
@@ -116,12 +124,8 @@ async def test_a_handles_own_delete_is_told_in_time_too() -> None:
 async def test_a_delete_behind_a_close_waits_no_longer_in_all() -> None:
     """The close ends after most of the time; the claim that follows has the rest of it."""
     world = a_world()
-    held = Source(await world.keeper())
-    await held.open()
-    await held.durable(held.ack(acks(DATA, 1)))
-    world.zookeeper.stop()
-    held.send_close()
-    began = asyncio.get_running_loop().time()
+    held = await holder(world)
+    began = closes_without_zookeeper(world, held)
     told = deletes(held.keeper)
     await asyncio.sleep(LIMIT_S - 2)
     world.zookeeper.faults.latency_s = (0.2, 0.2)
@@ -138,12 +142,8 @@ async def test_a_delete_behind_a_close_waits_no_longer_in_all() -> None:
 @virtual
 async def test_a_delete_behind_an_end_that_does_not_come_is_not_done_later() -> None:
     world = a_world()
-    held = Source(await world.keeper())
-    await held.open()
-    await held.durable(held.ack(acks(DATA, 1)))
-    world.zookeeper.stop()
-    held.send_close()
-    began = asyncio.get_running_loop().time()
+    held = await holder(world)
+    began = closes_without_zookeeper(world, held)
     assert "it was not deleted" in await is_told_in_time(deletes(held.keeper), began)
     world.zookeeper.start()
     await until(lambda: held.told.ended == "closed")
