@@ -66,8 +66,6 @@ class Load:
 
 @dataclass
 class Field:
-    """All of it, running."""
-
     stack: Standalone
     gateway: JavaProcess
     daemon: DaemonProcess

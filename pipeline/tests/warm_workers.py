@@ -25,7 +25,6 @@ def warm_python(folder: Path) -> str:
 
 
 def main() -> None:
-    """As `pyspark.daemon`."""
     import gc
 
     import cursorkeeper_pipeline.source.reader

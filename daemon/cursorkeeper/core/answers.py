@@ -35,8 +35,6 @@ _UNDECIDED_BAR_RESUMING = frozenset({Purpose.RESET, Purpose.CLOSE, Purpose.DELET
 
 
 class Wish(Enum):
-    """What is waited for."""
-
     STATE = "a handle waits for the state"
     WORD = "somebody wants to tell what is held"
     DELETION = "somebody waits for the cursor to be deleted"

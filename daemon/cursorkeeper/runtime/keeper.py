@@ -79,7 +79,7 @@ class Waiting:
     """Since when it counts that the end does not come."""
 
     def waited_until_s(self, now: float) -> float:
-        """So long in all."""
+        """Seconds in which an end did not come, of this machine and those before."""
         return self.waited_s + (0.0 if self.since_s is None else now - self.since_s)
 
 
