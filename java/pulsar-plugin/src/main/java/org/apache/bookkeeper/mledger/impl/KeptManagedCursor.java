@@ -62,6 +62,9 @@ final class KeptManagedCursor extends LineCursor {
     /** The name of the compactor's cursor: its reset moves what it reads, and nothing that it keeps. */
     private static final String COMPACTION = "__compaction";
 
+    /** No subscription has such a string property: what removes it writes the znode as it is. */
+    private static final String NO_PROPERTY = "cursorkeeper.none";
+
     /** One change of the memory, while it is under way: what the keeper is told of it. */
     private static final class Change {
         final Acks acks;
@@ -320,21 +323,23 @@ final class KeptManagedCursor extends LineCursor {
         return written;
     }
 
-    /** The keeper did not hear which znode it is: a later try would find a znode that it did not expect. */
+    /**
+     * The keeper did not hear which znode it is: a later try would find a znode that it did not expect, so it is removed. A newer load of the
+     * topic may have the subscription already: then it stays. One of which nothing is known here has written the znode, see {@link #recovered}.
+     */
     private CompletableFuture<Void> unmade(Throwable why) {
-        CompletableFuture<Void> failed = new CompletableFuture<>();
-        topic.getStore().asyncRemoveCursor(topic.getName(), getName(), new MetaStoreCallback<>() {
-            @Override
-            public void operationComplete(Void nothing, Stat stat) {
-                failed.completeExceptionally(why);
-            }
+        Imprint.Znode made = imprint.znode();
+        CompletableFuture<Void> left = made == null || topic.isOver() || isOfAnotherLoad(why)
+                ? CompletableFuture.completedFuture(null)
+                : KeptZnodes.removed(topic.keeping().metadata(), topic.getStore(), topic.getName(), getName(), made);
+        return left.handle((nothing, failed) -> why).thenCompose(CompletableFuture::failedFuture);
+    }
 
-            @Override
-            public void operationFailed(MetaStoreException e) {
-                failed.completeExceptionally(why);
-            }
-        });
-        return failed;
+    private static boolean isOfAnotherLoad(Throwable why) {
+        return failure(why).getCause() instanceof KeeperException said && switch (said.code()) {
+            case FENCED, DEPOSED -> true;
+            default -> false;
+        };
     }
 
     /** Pulsar skips what was published while it made the cursor: so does the keeper. */
@@ -396,7 +401,12 @@ final class KeptManagedCursor extends LineCursor {
         });
     }
 
-    /** @param before the znode as it was before Pulsar's recovery, which writes it if the cursor ledger is lost */
+    /**
+     * What was made and never written since may be removed by an older load that does not know what became of it: a write of the znode ends
+     * that, or fails.
+     *
+     * @param before the znode as it was before Pulsar's recovery, which writes it if the cursor ledger is lost
+     */
     private CompletableFuture<Void> recovered(Imprint.Znode before) {
         Imprint fresh = new Imprint(UUID.randomUUID().toString(), true, null);
         return open(fresh, markDeletePosition)
@@ -419,11 +429,13 @@ final class KeptManagedCursor extends LineCursor {
                 .thenComposeAsync(now -> {
                     checkIsLoading(keeper);
                     STATE_UPDATER.compareAndSet(this, State.NoLedger, State.Open);
-                    if (!imprint.importing() && now.equals(imprint.znode())) {
+                    boolean isAsMade = now.version() == 0;
+                    if (!isAsMade && !imprint.importing() && now.equals(imprint.znode())) {
                         return CompletableFuture.completedFuture(null);
                     }
-                    imprint = imprint.with(now);
-                    return keeper.setProperties(imprint.properties());
+                    imprint = imprint.with(isAsMade ? now.next() : now);
+                    CompletableFuture<Void> noted = keeper.setProperties(imprint.properties());
+                    return isAsMade ? noted.thenCompose(nothing -> super.removeCursorProperty(NO_PROPERTY)) : noted;
                 }, executor);
     }
 

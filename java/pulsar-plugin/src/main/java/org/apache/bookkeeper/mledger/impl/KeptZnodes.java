@@ -2,6 +2,7 @@ package org.apache.bookkeeper.mledger.impl;
 
 import io.cursorkeeper.pulsar.Imprint;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.BadVersionException;
@@ -49,6 +50,13 @@ final class KeptZnodes {
             throw new CompletionException(why != null ? why : new BadVersionException("The subscription " + cursor
                     + " exists, and its cursor is not loaded. What to do: unload the topic, its next load tries again"));
         });
+    }
+
+    /** Removes that of a cursor, if it is this one still. */
+    static CompletableFuture<Void> removed(MetadataStore metadata, MetaStore store, String ledger, String cursor, Imprint.Znode made) {
+        return version(store, ledger, cursor).thenCompose(now -> now.equals(made)
+                ? metadata.delete(ROOT + ledger + "/" + cursor, Optional.of(made.version()))
+                : CompletableFuture.completedFuture(null));
     }
 
     /** All of a topic get two new versions, with the content that they have. Fails if one of them is changed meanwhile. */

@@ -10,7 +10,10 @@ import java.net.Socket;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** The way to a daemon, which can be shut: then connections end, and new ones come to nothing. */
+/**
+ * The way to a daemon, which can be shut: then connections end, and new ones come to nothing. Muted it takes what is told, and no answer
+ * comes.
+ */
 final class Gate implements Closeable {
 
     private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
@@ -18,6 +21,7 @@ final class Gate implements Closeable {
     private final int port;
     private final Set<Socket> sockets = ConcurrentHashMap.newKeySet();
     private volatile boolean isShut;
+    private volatile boolean isMute;
 
     Gate(String address) throws IOException {
         host = address.substring(0, address.lastIndexOf(':'));
@@ -34,7 +38,13 @@ final class Gate implements Closeable {
         sockets.forEach(Gate::end);
     }
 
+    /** Connections that are muted end when it is shut. */
+    void mute() {
+        isMute = true;
+    }
+
     void open() {
+        isMute = false;
         isShut = false;
     }
 
@@ -69,20 +79,22 @@ final class Gate implements Closeable {
                 }
                 Socket there = new Socket(host, port);
                 sockets.add(there);
-                start(() -> copy(here, there));
-                start(() -> copy(there, here));
+                start(() -> copy(here, there, false));
+                start(() -> copy(there, here, true));
             } catch (IOException closed) {
                 // the next one may come
             }
         }
     }
 
-    private void copy(Socket from, Socket to) {
+    private void copy(Socket from, Socket to, boolean isAnswer) {
         try (InputStream in = from.getInputStream(); OutputStream out = to.getOutputStream()) {
             byte[] bytes = new byte[1 << 16];
             for (int read = in.read(bytes); read >= 0 && !isShut; read = in.read(bytes)) {
-                out.write(bytes, 0, read);
-                out.flush();
+                if (!isAnswer || !isMute) {
+                    out.write(bytes, 0, read);
+                    out.flush();
+                }
             }
         } catch (IOException ended) {
             // so ends the other way

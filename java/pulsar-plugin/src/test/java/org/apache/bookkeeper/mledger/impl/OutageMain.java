@@ -46,6 +46,7 @@ public final class OutageMain {
         all.put("a load deletes no data ledger that one of its cursors needs", stories::trimsNothingTooEarly);
         all.put("figures are as Pulsar's own", stories::comparesFigures);
         new LossStories(stories.zooKeeper, stories.keeper, () -> stories.name).addTo(all);
+        new NewCursorStories(stories.zooKeeper, () -> stories.name).addTo(all);
         Stories.tell("outage", all, topic -> stories.name = topic);
     }
 
