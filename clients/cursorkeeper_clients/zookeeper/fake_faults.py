@@ -5,13 +5,14 @@ Invariants: all chance comes from the `random.Random` passed in, asked in the or
 that was scripted is used before chance is asked; without script and probabilities nothing is asked and nothing happens.
 
 Faults that a real connection can produce: an answer lost before or after the server did it, a write that the
-caller gave up and that is applied later all the same, no connection, expiry, a read from a server that lags.
+caller gave up and that is applied later all the same, no connection, expiry, a read from a server that lags. And what others do at
+the worst moment.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -55,7 +56,14 @@ class Expire:
     """The session expires before the server sees the request, which gets SessionExpired."""
 
 
-Fault: TypeAlias = Delay | UnknownNotDone | UnknownDone | Late | NotNow | Expire
+@dataclass(frozen=True, slots=True)
+class Meanwhile:
+    """Somebody else is quicker: `others` is through before the request is sent, which then goes its ordinary way."""
+
+    others: Callable[[], Awaitable[object]]
+
+
+Fault: TypeAlias = Delay | UnknownNotDone | UnknownDone | Late | NotNow | Expire | Meanwhile
 
 ANY = "*"
 """In place of the name of an operation: all of them."""

@@ -23,7 +23,7 @@ from cursorkeeper_clients.zookeeper.errors import (
     ZooKeeperError,
     show_paths,
 )
-from cursorkeeper_clients.zookeeper.fake_faults import Delay, Expire, Fault, Faults, Late, NotNow, UnknownDone, UnknownNotDone
+from cursorkeeper_clients.zookeeper.fake_faults import Delay, Expire, Fault, Faults, Late, Meanwhile, NotNow, UnknownDone, UnknownNotDone
 from cursorkeeper_clients.zookeeper.fake_server import FakeServer
 from cursorkeeper_clients.zookeeper.fake_tree import FakeTree
 from cursorkeeper_clients.zookeeper.lease import Lease
@@ -296,6 +296,9 @@ class FakeSession:
         if isinstance(fault, Expire):
             self.expire()
             raise SessionExpired(path=path)
+        if isinstance(fault, Meanwhile):
+            await fault.others()
+            deadline_s = loop.time() + self.settings.request_timeout_s
         answer: asyncio.Future[None] = loop.create_future()
         self._in_flight[answer] = None
         outcome: list[T | ZooKeeperError] = []

@@ -33,7 +33,7 @@ from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
+from cursorkeeper_clients.zookeeper.fake_faults import Meanwhile, UnknownDone, UnknownNotDone
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -297,18 +297,13 @@ async def test_an_owned_bundle_is_a_broker(world: PulsarWorld) -> None:
     assert (await exported(world)).ok
 
 
-async def test_somebody_writes_the_znode_meanwhile(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_somebody_writes_the_znode_meanwhile(world: PulsarWorld) -> None:
     await ours(world)
     await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, -1))))
     run = await exporting(world, replace=True)
     ledgers = set(world.bookkeeper.ledgers)
-    check = Exporting._check_broker
-
-    async def slow_check(self: Exporting, there: object) -> list[str]:
-        await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, 9))))
-        return await check(self, there)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Exporting, "_check_broker", slow_check)
+    newer = cursor_info.encode(ManagedCursorInfo(-1, Position(7, 9)))
+    world.zookeeper.faults.next("set", Meanwhile(lambda: world.put(REF.path, newer)), REF.path)
     outcome = await run.one(REF)
     assert outcome.status == "refused" and outcome.problem is not None and "changed while it was exported" in outcome.problem.message
     assert set(world.bookkeeper.ledgers) == ledgers, "the new ledger is deleted again"

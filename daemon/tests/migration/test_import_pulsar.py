@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -13,15 +14,13 @@ from pathlib import Path
 import pytest
 from cursorkeeper.cli import export, migrating
 from cursorkeeper.cli.cursor_making import Making, is_left_over
-from cursorkeeper.cli.import_pulsar import KIND, Importing, Plan, import_all
+from cursorkeeper.cli.import_pulsar import KIND, Importing, import_all
 from cursorkeeper.cli.migrating import Outcome, Reporter
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.cli.pulsar_source import ENTRIES_PER_BATCH, PARTIALS_PER_BATCH, PulsarSource
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
-from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
@@ -31,7 +30,7 @@ from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.settings import Settings, load
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
+from cursorkeeper_clients.zookeeper.fake_faults import Delay, Meanwhile, UnknownNotDone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -236,11 +235,15 @@ async def test_who_has_claimed_it_since_is_not_an_import(world: PulsarWorld) -> 
     assert refused.status == "refused" and refused.problem is not None and "is open" in refused.problem.message
 
 
+def quicker_after(world: PulsarWorld, looks: int, others: Callable[[], Awaitable[None]]) -> None:
+    """Others are through when an import has looked at our cursor so many times, and looks again."""
+    world.zookeeper.faults.next("sync", Delay(0), REF.name.path(), times=looks)
+    world.zookeeper.faults.next("sync", Meanwhile(others), REF.name.path())
+
+
 @pytest.mark.parametrize("found", ["nothing", "a half import", "a tombstone", "an import to refresh"])
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
-async def test_what_is_decided_late_touches_nothing_that_came_since(
-    world: PulsarWorld, found: str, closed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_decided_late_touches_nothing_that_came_since(world: PulsarWorld, found: str, closed: bool) -> None:
     """An import looks and decides, then stands still while the cursor is made by another one, opened by a daemon, and acked in."""
     await world.in_znode(state())
     if found == "a half import":
@@ -250,20 +253,16 @@ async def test_what_is_decided_late_touches_nothing_that_came_since(
         await world.in_znode(state((7, 20)))
         if found == "a tombstone":
             await _is_deleted(world)
-    decide = Importing._plan
 
-    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> tuple[Plan, str]:
-        decided = await decide(self, name, footer, ours)
-        monkeypatch.undo()
+    async def others() -> None:
         await imported(world, refresh=True)
-        source = await world.source(name)
+        source = await world.source(REF.name)
         source.ack(acks(12, 77))
         await source.durable()
         if closed:
             await world.close(source)
-        return decided
 
-    monkeypatch.setattr(Importing, "_plan", slower)
+    quicker_after(world, 2 if found == "an import to refresh" else 1, others)
     outcome = await imported(world, refresh=True)
     assert outcome.status == "refused" and outcome.problem is not None and "it was opened meanwhile" in outcome.problem.message, outcome
     footer = await world.footer(REF.name)
@@ -274,22 +273,17 @@ async def test_what_is_decided_late_touches_nothing_that_came_since(
 
 
 @pytest.mark.parametrize("refresh", [False, True])
-async def test_a_state_that_was_read_before_another_import_changes_nothing(
-    world: PulsarWorld, refresh: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_state_that_was_read_before_another_import_changes_nothing(world: PulsarWorld, refresh: bool) -> None:
     """It has read Pulsar's and stands still; Pulsar moves on and another import is through before it looks at ours."""
     await world.in_znode(state())
     await imported(world)
     await world.in_znode(state((7, 20)))
-    decide = Importing._plan
 
-    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> tuple[Plan, str]:
-        monkeypatch.undo()
+    async def others() -> None:
         await world.in_znode(state((7, 60)))
         assert (await imported(world, refresh=True)).status == "refreshed"
-        return await decide(self, name, footer, ours)
 
-    monkeypatch.setattr(Importing, "_plan", slower)
+    quicker_after(world, 1, others)
     outcome = await imported(world, refresh=refresh)
     assert outcome.status == "refused" and outcome.problem is not None, outcome
     assert "another import makes it at the same time" in outcome.problem.message
@@ -515,24 +509,20 @@ def test_a_new_journal_is_named_before_anything_is_done(
         assert capsys.readouterr().err == ""
 
 
-async def test_two_imports_at_the_same_time(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_imports_at_the_same_time(world: PulsarWorld) -> None:
     """The other one was quicker, after this one had looked: named as that, and not with the remedies of other commands."""
     await world.in_znode(state())
     other = f"{NATIVE.identity}9/{KIND}"
-    look = Importing._plan
 
-    async def slower(self: Importing, name: CursorName, footer: Footer | None, ours: AckState) -> tuple[Plan, str]:
-        plan = await look(self, name, footer, ours)
-        keeper = await world.keeper(other)
-        await Making(keeper, self.ports, PulsarSource(await read_cursor(self.pulsar, REF)), world.bar, 20.0, KIND).run(replace=False)
-        return plan
+    async def others() -> None:
+        keeper, source = await world.keeper(other), PulsarSource(await read_cursor(await world.pulsar(), REF))
+        await Making(keeper, await world.ports(), source, world.bar, 20.0, KIND).run(replace=False)
 
-    monkeypatch.setattr(Importing, "_plan", slower)
+    quicker_after(world, 1, others)
     outcome = await imported(world)
     assert outcome.status == "refused" and outcome.problem is not None
     assert f"another import makes it at the same time ({other}/" in outcome.problem.message
     assert "let one of the two runs finish" in outcome.problem.remedy
-    monkeypatch.undo()
     assert (await imported(world)).status == "already there"
 
 
