@@ -82,7 +82,7 @@ def test_the_tools_answer_in_the_daemons_container(project: ComposeProject) -> N
     assert set(epochs(project)) == CURSORS
     assert "named as" in project.inside("daemon", "cursorkeeper", "inspect", min(CURSORS))
     assert "3 cursor(s), 0 damaged" in project.run("exec", "-T", "daemon", "cursorkeeper", "verify", "--all")
-    assert "SERVING" in project.inside("daemon", "cursorkeeper", "health", "--address", "gateway:7651")
+    assert "SERVING" in project.inside("daemon", "cursorkeeper", "health", "--timeout-s", "60", "--address", "gateway:7651")
     check = ("--daemon", "127.0.0.1:7650", "--topic", CHECK_TOPIC, "--batches", "20")
     assert '"done":true' in project.inside("daemon", "/opt/cursorkeeper/bin/python3", "-m", "cursorkeeper.demo.steady", *check)
 

@@ -78,7 +78,7 @@ async def test_a_second_daemon_takes_over_and_the_first_is_deposed(stack: Standa
         await theirs.wait_durable(await theirs.send_acks(Acks([LedgerAcks(11, [4])])))
         with pytest.raises(Exception, match="taken over"):
             while True:
-                await mine.wait_durable(await mine.send_acks(Acks([LedgerAcks(11, [5])])), 20)
+                await mine.wait_durable(await mine.send_acks(Acks([LedgerAcks(11, [5])])), 120)
 
 
 async def test_the_daemon_dials_a_source_that_serves(stack: Standalone, daemons: Daemons) -> None:
