@@ -46,6 +46,7 @@ _SMALL = {
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "metadataStoreSessionTimeoutMillis": "6000",
     "brokerShutdownTimeoutMs": "20000",
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",  # by default since 4.1
 }
 """Several data ledgers a topic, and a broker that is gone is known to be gone soon."""
 
@@ -155,10 +156,10 @@ async def admin(broker: PulsarBroker, method: str, path: str, body: object = Non
     return await asyncio.to_thread(call, f"{broker.admin_url}/admin/v2/{path}", 3)
 
 
-async def bind(broker: PulsarBroker) -> None:
-    """Makes the namespace BOUND."""
-    await admin(broker, "PUT", f"namespaces/{BOUND}")
-    await admin(broker, "POST", f"namespaces/{BOUND}/persistence", _POLICY)
+async def bind(broker: PulsarBroker, namespace: str = BOUND) -> None:
+    """Makes it, of one bundle, with the storage class in its policy."""
+    await admin(broker, "PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 1}})
+    await admin(broker, "POST", f"namespaces/{namespace}/persistence", _POLICY)
 
 
 async def until(what: str, done: Callable[[], bool], max_s: float = WAIT_MAX_S) -> None:

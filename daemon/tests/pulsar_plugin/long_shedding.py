@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from daemon.tests.pulsar_plugin.field import field, start, topics_of, until
-from daemon.tests.pulsar_plugin.two_brokers import flows, flows_on, is_at, judged, made, settles, topic, unload
+from daemon.tests.pulsar_plugin.two_brokers import WHOLE, flows, flows_on, is_at, judged, made, settles, topic, unload
 
 pytestmark = pytest.mark.jvm
 NAMES = tuple(f"shed-{number}" for number in range(4))
@@ -72,7 +72,7 @@ async def test_a_topic_is_handed_over_in_two_phases_and_nothing_confirmed_is_los
         for to in (first, second) * ROUNDS:
             await flows_on(at, "handed")
             if topic("handed") not in topics_of(to):
-                await unload(first, "handed", "0x00000000_0xffffffff", to)
+                await unload(first, "handed", WHOLE, to)
             await flows_on(at, "handed")
             await is_at(to, "handed")
         await settles(at, "handed")

@@ -17,6 +17,7 @@ from cursorkeeper_clients.stack import PulsarBroker
 
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Conflict, admin, field, kill, start, until
+from daemon.tests.pulsar_plugin.outage import displace
 
 pytestmark = pytest.mark.jvm
 COUNT = 1_200
@@ -41,8 +42,8 @@ def topic(name: str, namespace: str = NAMESPACE) -> str:
 class Stories:
     """Each begins a subscription's life; `told` are those that are judged after the kill, with the number of their un-acked messages."""
 
-    def __init__(self, broker: PulsarBroker, clients: Clients, ages_by_timer: bool) -> None:
-        self.broker, self.do, self.clients, self.ages_by_timer = broker, clients.do, clients, ages_by_timer
+    def __init__(self, broker: PulsarBroker, clients: Clients, daemon: DaemonProcess, ages_by_timer: bool) -> None:
+        self.broker, self.do, self.clients, self.daemon, self.ages_by_timer = broker, clients.do, clients, daemon, ages_by_timer
         self.told: list[tuple[str, str, str, int]] = []
 
     async def acked(self, name: str, *, keep: int = 7, kind: str = "Shared", **words: object) -> str:
@@ -193,6 +194,19 @@ class Stories:
         await self.do("transact", **with_client, count=20, end="left", timeout_s=10)
         self.ends("transactions", 170)
 
+    async def displaced(self) -> None:
+        """A newer load has the log of a subscription's pending acks: its topic is loaded anew, and transactions go on."""
+        held = {"name": "displaced", "client": "transactions"}
+        await self.do("subscribe", **held, topic=topic("displaced"), sub="sub", ack="none")
+        await self.do("send", client="main", topic=topic("displaced"), count=100)
+        await self.do("transact", **held, count=40, end="commit")
+        await displace(self.daemon, f"{topic('displaced')}-sub__transaction_pending_ack", "__pending_ack_state")
+        await until("the topic is unloaded", lambda: "It is the log of pending acks of" in self.broker.log.read_text(errors="replace"))
+        await self.do("close", name="displaced")
+        await self.do("subscribe", **held, topic=topic("displaced"), sub="sub", ack="none")
+        await self.do("transact", **held, count=50, end="commit")
+        self.ends("displaced", 10)
+
     async def properties(self) -> None:
         """String properties of a subscription stay."""
         await self.acked("properties")
@@ -214,7 +228,7 @@ class Stories:
     async def are_told(self) -> None:
         for story in (self.ages, self.seek_by_id, self.seek_by_id_and_go_on, self.seek_by_time, self.skip, self.skip_all, self.expire,
                       self.delayed, self.batches, self.key_shared, self.exclusive, self.failover, self.partitioned, self.many,
-                      self.transactions, self.properties, self.recreated, self.is_aged):  # fmt: skip
+                      self.transactions, self.displaced, self.properties, self.recreated, self.is_aged):  # fmt: skip
             began = time.monotonic()
             await story()
             print(f"{story.__name__}: {time.monotonic() - began:.1f} s")
@@ -243,7 +257,7 @@ async def are_lived_through(folder: Path, version: str, *, ages_by_timer: bool =
     async with field(folder, version) as at:
         broker = at.broker(conf=CONF)
         await start(broker)
-        stories = Stories(broker, at.clients, ages_by_timer)
+        stories = Stories(broker, at.clients, at.daemons[0], ages_by_timer)
         await at.clients.do("client", name="main", url=broker.service_url)
         await stories.are_told()
         await kill(broker)

@@ -12,6 +12,8 @@ from cursorkeeper_clients.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import Field, admin, kill, start, topics_of, until
 
 CONSUMERS = 2
+WHOLE = "0x00000000_0xffffffff"
+"""The only bundle of a namespace."""
 
 
 def topic(name: str) -> str:

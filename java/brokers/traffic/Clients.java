@@ -287,11 +287,14 @@ public final class Clients {
 
         private void take(Message<byte[]> message, long cut) {
             int number = ByteBuffer.wrap(message.getData()).getInt();
+            boolean isAcked = !ack.equals("none") && acked.test(number);
+            asked.addAndGet(isAcked ? 1 : 0); // before it counts as delivered: who waits for that also waits for the answer
             ledger.delivered(Id.of(message.getMessageId()), number);
-            if (ack.equals("none")) {
-                held.add(message);
-            } else if (acked.test(number)) {
+            if (isAcked) {
                 ack(message, ack.equals("cumulative"), cut);
+                asked.decrementAndGet();
+            } else if (ack.equals("none")) {
+                held.add(message);
             }
         }
 
