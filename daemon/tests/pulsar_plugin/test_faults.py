@@ -12,6 +12,7 @@ import pytest
 from cursorkeeper_clients.stack.cluster import LocalCluster
 
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, field, kill, start
+from daemon.tests.pulsar_plugin.outage import page_of
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"
@@ -27,9 +28,8 @@ async def goes_on(at: Field) -> None:
     assert said["again"] == 0, said
 
 
-@pytest.mark.timeout(500)
-async def test_parts_are_killed_while_acks_flow_and_nothing_confirmed_comes_again(tmp_path: Path) -> None:
-    async with field(tmp_path, VERSION, apart=True) as at:
+async def are_killed(folder: Path, version: str) -> None:
+    async with field(folder, version, apart=True) as at:
         stack, daemon, broker = at.stack, at.daemons[0], at.broker()
         assert isinstance(stack, LocalCluster)
         await start(broker)
@@ -73,8 +73,21 @@ async def test_parts_are_killed_while_acks_flow_and_nothing_confirmed_comes_agai
         await at.clients.do("send", client="main", topic=TOPIC, count=500)
         await at.clients.do("delivered", **OF, more=0, numbers=0)
         await kill(broker)
-        await asyncio.gather(at.clients.do("drop"), start(broker), daemon.start())
-        await at.clients.do("client", name="judge", url=broker.service_url)
-        await at.clients.do("subscribe", name="judge", client="judge", **OF, ack="none", queue=5_000)
+
+        # a load without the daemon fails, and delivers nothing; the next one with it does not
+        broker.conf["cursorKeeperOpenTimeoutMs"] = "5000"
+        await asyncio.gather(at.clients.do("drop"), start(broker))
+        page = page_of(broker)
+        await at.clients.do("client", name="judge", url=broker.service_url, operation_s=85)
+        subscribed = asyncio.create_task(at.clients.do("subscribe", name="judge", client="judge", **OF, ack="none", queue=5_000))
+        await page.becomes("failed_loads_total", lambda count: count >= 1)
+        assert not subscribed.done() and page.of('cursors{state="stock"}') == page.of("stock_loads_total") == 0, page.now()
+        await daemon.start()
+        await subscribed
         said = await at.clients.settled(TOPIC, client="judge")
         print(said)
+
+
+@pytest.mark.timeout(500)
+async def test_parts_are_killed_while_acks_flow_and_nothing_confirmed_comes_again(tmp_path: Path) -> None:
+    await are_killed(tmp_path, VERSION)

@@ -1,0 +1,29 @@
+"""Stories that `make test` plays on Pulsar 5.0, on the lines before it, where the gate makes receipts wait. `make test-brokers`.
+
+Messages age by Pulsar's timer here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from daemon.tests.pulsar_plugin.jar import LINES
+from daemon.tests.pulsar_plugin.test_cursor_stories import are_lived_through
+from daemon.tests.pulsar_plugin.test_faults import are_killed
+from daemon.tests.pulsar_plugin.test_two_brokers import goes_from_broker_to_broker
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(500), pytest.mark.parametrize("version", [LINES["4.0"], LINES["4.2"]])]
+
+
+async def test_what_moved_cursors_holds_when_the_broker_is_killed(tmp_path: Path, version: str) -> None:
+    await are_lived_through(tmp_path, version, ages_by_timer=True)
+
+
+async def test_parts_are_killed_while_acks_flow_and_nothing_confirmed_comes_again(tmp_path: Path, version: str) -> None:
+    await are_killed(tmp_path, version)
+
+
+async def test_a_topic_goes_from_broker_to_broker_and_nothing_confirmed_is_lost(tmp_path: Path, version: str) -> None:
+    await goes_from_broker_to_broker(tmp_path, version)
