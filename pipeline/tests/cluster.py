@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -115,10 +114,11 @@ class SparkCluster:
             "appender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\nappender.stderr.layout.type = PatternLayout\n"
             "appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex\n"
         )
+        python = warm_python(folder)
         self._jvm = f"{QUICK_JVM} -Dlog4j2.configurationFile={log}"
         self._base = {
             "SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": DAEMON_MEMORY, "SPARK_DAEMON_JAVA_OPTS": self._jvm,
-            "PYSPARK_PYTHON": warm_python(folder), "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1",
+            "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_NO_DAEMONIZE": "1",
             "SPARK_LOCAL_DIRS": str(folder / "local"), "PYTHONPATH": str(REPOSITORY), **(environment or {}),
         }  # fmt: skip
         place = ["--host", MASTER_HOST, "--port", str(port), "--webui-port", str(self._ui)]

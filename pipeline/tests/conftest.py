@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.stack.pulsar import QUICK
 
 from pipeline.tests import workers
-from pipeline.tests.spark_jvm import QUICK_JVM
+from pipeline.tests.spark_jvm import LONG_JVM, QUICK_JVM
 from pipeline.tests.warm_workers import warm_python
 
 if TYPE_CHECKING:
@@ -77,7 +76,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     workers.only_session(tmp_path_factory.getbasetemp().parent)
     folder: Path = tmp_path_factory.mktemp("spark")
-    os.environ.update(PYSPARK_PYTHON=warm_python(folder), PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    python = warm_python(folder)
+    os.environ.update(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python, SPARK_LOCAL_IP="127.0.0.1")
     conf = {
         **DEFAULTS,
         "spark.ui.enabled": "false",
@@ -89,8 +89,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.driver.memory": "768m",
-        "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Dderby.system.home={folder}",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"{QUICK_JVM} {LONG_JVM} -Dderby.system.home={folder}",
         "spark.local.dir": str(folder / "local"),
     }
     builder = SparkSession.builder.master(f"local[{SLOTS},3]").appName("cursorkeeper-tests")

@@ -16,6 +16,9 @@ ARCHIVE = Path(__file__).parents[2] / ".build" / "spark-classes.jsa"
 PLAIN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK_JVM = f"{PLAIN_JVM} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.is_file() else PLAIN_JVM
 """A JVM that cannot use the archive, another class path or another Java, says nothing and loads its classes itself."""
+LONG_JVM = "-XX:ReservedCodeCacheSize=160m -XX:MetaspaceSize=200m -Xmn320m"
+"""For the one whose session all tests share. The first compiler alone may keep 48 MB of what it made, less than such a session needs: the
+rest would be thrown away and compiled again. A larger young generation is collected less often."""
 
 
 def make_archive(archive: Path) -> None:

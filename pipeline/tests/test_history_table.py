@@ -1,11 +1,13 @@
-"""The table `deltas` against real cursors: what was acked is what the history says; damage, and a footer that moves on."""
+"""The table `deltas` against real cursors: what was acked is what the history says; damage, and a footer that moves on.
+
+In Spark: `test_tables_spark`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -20,9 +22,6 @@ from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader
 
 from pipeline.tests.real_cursors import EAGER, fleet, options_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.jvm
 NAMES = [CursorName(f"persistent://t/ns{at % 2}/topic-{at}", "sub") for at in range(12)]
@@ -70,22 +69,6 @@ def test_what_was_acked_is_told(stack: Standalone, root: str) -> None:
     inside = options_of(stack, root, "deltas", since=before, until=after)
     key = ("cursor_key", "bk_ledger", "bk_entry", "first_entry")
     assert sorted(rows(inside), key=lambda r: [r[k] for k in key]) == sorted(found, key=lambda r: [r[k] for k in key])
-
-
-def test_spark_reads_the_same(spark: SparkSession, stack: Standalone, root: str) -> None:
-    async def make() -> None:
-        async with fleet(stack, root) as made:
-            for name in NAMES[:5]:
-                await made.closed(name, rounds=2)
-
-    asyncio.run(make())
-    options = options_of(stack, root, "deltas", tasks="2")
-    frame = spark.read.format("cursorkeeper").options(**options.as_text()).load()
-    read = frame.where("kind = 'ack'").selectExpr("count(*)", "count(distinct cursor_key)", "sum(last_entry - first_entry + 1)", "max(at)")
-    assert frame.rdd.getNumPartitions() == 2 and read.first()[:] == (200, 5, 200, None)
-    elsewhere = spark.read.format("cursorkeeper").options(**options_of(stack, "/nobody/cursors", "deltas").as_text()).load()
-    with pytest.raises(Exception, match=r"/nobody/cursors .* does not exist"):
-        elsewhere.count()
 
 
 def test_damage_is_a_row_or_the_end(stack: Standalone, root: str) -> None:

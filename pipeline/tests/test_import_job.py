@@ -178,7 +178,7 @@ async def test_a_driver_that_is_killed_and_two_runs_that_go_on_at_once(
 ) -> None:
     """One of the two stands in the middle of a cursor, and holds its claim, until the other has begun; each has a slot of its own."""
     async with migration_world(stack, root) as world:
-        refs = await world.cursors(range(100))
+        refs = await world.cursors(range(40))
         ours = Claims(world.ports.zookeeper, folder_of(world.settings.root, "claim"))
         async with ours.held(refs[-1].name):  # it cannot come to the end, however fast it is
             driver = start(world, tmp_path / "killed")

@@ -1,4 +1,7 @@
-"""States of real cursors on real ledgers, without and with Spark: what comes out is what was acked, and what `cursorkeeper export` says."""
+"""States of real cursors on real ledgers: what comes out is what was acked, and what `cursorkeeper export` says.
+
+In Spark: `test_tables_spark`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,15 +24,11 @@ from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSetting
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.keys import cursor_key
 
 from daemon.tests.support.world import SilentTelemetry, Source, partial, ranges
 from pipeline.tests.real_cursors import EAGER, LEDGERS, Fleet, fleet, options_of, until
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.jvm
 ROOT = "/pipeline-states/cursors"
@@ -77,10 +76,10 @@ async def tell(source: Source, told: Told, rng: random.Random, rounds: int, entr
     told.partials = {key: missing for key, missing in told.partials.items() if key not in told.acked}
 
 
-async def make(stack: Standalone) -> dict[CursorName, Told]:
+async def make(stack: Standalone, root: str) -> dict[CursorName, Told]:
     limits = {CHAIN: LEDGERS, INLINE: Limits(), PULSAR_INLINE: Limits(), SNAPSHOT: EAGER, LARGE: SMALL_SEGMENTS}
     said: dict[CursorName, Told] = {}
-    async with fleet(stack, ROOT) as made:
+    async with fleet(stack, root) as made:
         for seed, name in enumerate((*GOOD, DAMAGED, LOST)):
             source = await source_of(made, name, limits.get(name, LEDGERS))
             said[name] = Told()
@@ -97,7 +96,7 @@ async def source_of(made: Fleet, name: CursorName, limits: Limits) -> Source:
         return await made.source(name, limits)
     keeper = Keeper(
         made.ports.ledgers, made.ports.zookeeper, SilentTelemetry(), limits=replace(limits, whole_state_interval_ms=10),
-        policy=LedgerPolicy(), identity="p", rng=random.Random(1), root=ROOT, state_writer=PulsarStateWriter(WholeStateSettings()),
+        policy=LedgerPolicy(), identity="p", rng=random.Random(1), root=made.root, state_writer=PulsarStateWriter(WholeStateSettings()),
     )  # fmt: skip
     await keeper.start()
     made.keepers.append(keeper)
@@ -109,7 +108,7 @@ async def source_of(made: Fleet, name: CursorName, limits: Limits) -> Source:
 @pytest.fixture(scope="module")
 def told(stack: Standalone) -> dict[CursorName, Told]:
     """One cursor of each kind; no test changes them."""
-    return asyncio.run(make(stack))
+    return asyncio.run(make(stack, ROOT))
 
 
 def rows(stack: Standalone, table: str, **given: str) -> list[dict[str, Any]]:
@@ -191,30 +190,3 @@ def test_an_open_cursor_is_read_and_not_disturbed(stack: Standalone, root: str) 
             assert [(row["status"], row["acked_entries"]) for row in found] == [("OK", len(told.acked))]
 
     asyncio.run(work())
-
-
-# ---- in Spark
-
-
-def load(spark: SparkSession, stack: Standalone, table: str, **given: str) -> DataFrame:
-    return spark.read.format("cursorkeeper").options(**options_of(stack, ROOT, table, **given).as_text()).load()
-
-
-def test_the_same_in_spark(spark: SparkSession, stack: Standalone, told: dict[CursorName, Told]) -> None:
-    """Cut, in four tasks; without Spark it was shown that cut and whole are the same."""
-    holes, stats = load(spark, stack, "holes", **CUT), load(spark, stack, "hole_stats", **CUT)
-    assert entries(holes.collect()) == wanted(told)
-    found = [row.asDict() for row in stats.collect()]
-    good = [row for row in found if row["status"] == "OK"]
-    assert {row["cursor_key"] for row in good} == {cursor_key(name) for name in GOOD}
-    assert sum(row["hole_entries"] for row in good) == len(wanted(told))
-    assert {(row["cursor_key"], row["status"]) for row in found if row not in good} == {
-        (cursor_key(DAMAGED), "DAMAGED"), (cursor_key(LOST), "MISSING"),
-    }  # fmt: skip
-
-
-def test_a_strict_job_ends_and_names_cursor_and_remedy(spark: SparkSession, stack: Standalone, told: dict[CursorName, Told]) -> None:
-    with pytest.raises(Exception, match="cursorkeeper") as error:
-        load(spark, stack, "holes", mode="failfast", topic=DAMAGED.topic).count()
-    problem = problem_of(error.value)
-    assert str(DAMAGED) in problem.message and "entry 2" in problem.message and "cursorkeeper verify" in problem.remedy

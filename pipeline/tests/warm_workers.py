@@ -15,7 +15,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def warm_python(folder: Path) -> str:
-    """A program to be named in PYSPARK_PYTHON, written into the folder. All but daemons it runs as this Python does."""
+    """A program to be named in PYSPARK_PYTHON and in PYSPARK_DRIVER_PYTHON, which a JVM takes for sources that it finds by name. Written
+    into the folder. All but daemons it runs as this Python does."""
     python, program = shlex.quote(sys.executable), folder / "warm-python"
     path = f"PYTHONPATH={shlex.quote(str(REPOSITORY))}${{PYTHONPATH:+:$PYTHONPATH}}"
     daemon = f'{path} exec {python} -m pipeline.tests.warm_workers "$3"'

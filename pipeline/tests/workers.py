@@ -24,13 +24,12 @@ WITH_SPARK = frozenset(
         "test_audit.py",
         "test_compact.py",
         "test_export_job.py",
-        "test_history_table.py",
         "test_import_job.py",
         "test_pulsar_cursors.py",
         "test_report.py",
         "test_report_stack.py",
         "test_source_spark.py",
-        "test_states_real.py",
+        "test_tables_spark.py",
         "test_transforms.py",
     }
 )
