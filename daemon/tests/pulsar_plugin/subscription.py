@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from cursorkeeper_clients.stack import PulsarBroker
 
-from daemon.tests.pulsar_plugin.field import NAMESPACE, Field
+from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, until
 
 COUNT = 1_200
 
@@ -39,7 +39,7 @@ class Subscription:
         await self._connects(broker)
         with pytest.raises(AssertionError, match="Exception"):
             await self._do("subscribe", name="now", client="now", **self._of)
-        assert words in broker.log.read_text(errors="replace"), f"{broker.log} does not say {words!r}"
+        await until(f"{broker.log} says {words!r}", lambda: words in broker.log.read_text(errors="replace"))
 
     async def _connects(self, broker: PulsarBroker) -> None:
         await self._do("drop")
