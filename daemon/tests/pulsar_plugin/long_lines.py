@@ -12,6 +12,7 @@ import pytest
 from daemon.tests.pulsar_plugin.jar import LINES
 from daemon.tests.pulsar_plugin.test_cursor_stories import are_lived_through
 from daemon.tests.pulsar_plugin.test_faults import are_killed
+from daemon.tests.pulsar_plugin.test_outage import goes_on_while_its_daemon_is_away
 from daemon.tests.pulsar_plugin.test_two_brokers import goes_from_broker_to_broker
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(500), pytest.mark.parametrize("version", [LINES["4.0"], LINES["4.2"]])]
@@ -27,3 +28,7 @@ async def test_parts_are_killed_while_acks_flow_and_nothing_confirmed_comes_agai
 
 async def test_a_topic_goes_from_broker_to_broker_and_nothing_confirmed_is_lost(tmp_path: Path, version: str) -> None:
     await goes_from_broker_to_broker(tmp_path, version)
+
+
+async def test_a_broker_goes_on_while_its_daemon_is_away(tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await goes_on_while_its_daemon_is_away(tmp_path, version, monkeypatch)

@@ -207,6 +207,39 @@ class Stories:
         await self.do("transact", **held, count=50, end="commit")
         self.ends("displaced", 10)
 
+    async def resent(self) -> None:
+        """Pulsar's own cursor of deduplication has the last number of each producer, see `is_resent`."""
+        await self.do("send", client="main", topic=topic("resent"), count=COUNT, named="one")
+
+    async def is_resent(self) -> None:
+        """A producer that had no answers sends once more: the broker has all of them."""
+        await self.do("send", client="main", topic=topic("resent"), count=0, named="one")
+        said = await self.do("resend", topic=topic("resent"), **{"from": COUNT - 100})
+        assert said["known"] == 100, said
+
+    async def compacted(self) -> None:
+        """Pulsar's own cursor of compaction has the compacted ledger, see `is_compacted`."""
+        await self.do("send", client="main", topic=topic("compacted"), count=COUNT, keys=40)
+        await admin(self.broker, "PUT", f"persistent/{NAMESPACE}/compacted/compaction")
+        await until("the topic is compacted", self.is_at_the_end)
+        self.compaction = self.compaction_now()
+        assert self.compaction[0] != -1, self.compaction
+
+    async def is_compacted(self) -> None:
+        await until(f"the compaction is as it was: {self.compaction}", lambda: self.compaction_now() == self.compaction)
+
+    def compaction_now(self) -> tuple[object, object, object]:
+        """The compacted ledger, its entries, and the properties of the cursor that knows it."""
+        stats = json.loads(self.broker.get(f"/admin/v2/persistent/{NAMESPACE}/compacted/internalStats"))
+        ledger, cursor = stats["compactedLedger"], stats["cursors"]["__compaction"]
+        assert cursor["cursorLedger"] == -1, cursor
+        return ledger["ledgerId"], ledger["entries"], cursor["properties"]
+
+    def is_at_the_end(self) -> bool:
+        said = json.loads(self.broker.get(f"/admin/v2/persistent/{NAMESPACE}/compacted/compaction"))
+        assert said["status"] != "ERROR", said
+        return bool(said["status"] == "SUCCESS")
+
     async def properties(self) -> None:
         """String properties of a subscription stay."""
         await self.acked("properties")
@@ -228,7 +261,8 @@ class Stories:
     async def are_told(self) -> None:
         for story in (self.ages, self.seek_by_id, self.seek_by_id_and_go_on, self.seek_by_time, self.skip, self.skip_all, self.expire,
                       self.delayed, self.batches, self.key_shared, self.exclusive, self.failover, self.partitioned, self.many,
-                      self.transactions, self.displaced, self.properties, self.recreated, self.is_aged):  # fmt: skip
+                      self.transactions, self.displaced, self.resent, self.compacted, self.properties,
+                      self.recreated, self.is_aged):  # fmt: skip
             began = time.monotonic()
             await story()
             print(f"{story.__name__}: {time.monotonic() - began:.1f} s")
@@ -240,6 +274,8 @@ class Stories:
             more = 8 if name == topic("parts") else 1  # each partition has one behind all others
             await self.do("subscribe", name=f"judge-{name}", client="main", topic=name, sub=sub, type=kind, ack="none")
             await self.clients.settled(name, sub, more=more, client="main", opens=opens + more)
+        await self.is_resent()
+        await self.is_compacted()
 
     async def many_are_judged(self, daemon: DaemonProcess) -> None:
         """Then the daemon is killed, too: all of them go on."""
