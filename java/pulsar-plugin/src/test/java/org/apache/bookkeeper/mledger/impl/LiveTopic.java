@@ -1,7 +1,9 @@
 package org.apache.bookkeeper.mledger.impl;
 
+import io.cursorkeeper.client.LinkSettings;
 import io.cursorkeeper.pulsar.Settings;
 import io.opentelemetry.api.OpenTelemetry;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
@@ -71,6 +73,7 @@ final class LiveTopic {
         of.setMaxCacheSize(0);
         withAll.accept(of);
         Properties properties = new Properties();
+        properties.setProperty(Settings.CLOSE_TIMEOUT_MS, "50000"); // a busy machine closes with the keeper's word, too
         properties.putAll(settings);
         properties.setProperty(Settings.ADDRESS, keeper);
         factory = keeper.isEmpty()
@@ -165,6 +168,11 @@ final class LiveTopic {
             }
         }
         return entries;
+    }
+
+    /** For a link that somebody has beside a topic's. */
+    static LinkSettings patient(String keeper) {
+        return LinkSettings.of(keeper, Runnable::run).withTimeouts(Duration.ofSeconds(WAIT_S), Duration.ofSeconds(WAIT_S));
     }
 
     static CompletableFuture<Void> ack(ManagedCursor cursor, List<Position> positions) {

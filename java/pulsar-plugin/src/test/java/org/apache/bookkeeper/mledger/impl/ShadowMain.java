@@ -6,7 +6,6 @@ import io.cursorkeeper.client.Acks;
 import io.cursorkeeper.client.CursorListener;
 import io.cursorkeeper.client.FakeKeeper;
 import io.cursorkeeper.client.KeeperLink;
-import io.cursorkeeper.client.LinkSettings;
 import io.cursorkeeper.client.OpenRequest;
 import io.cursorkeeper.client.OpenedCursor;
 import io.cursorkeeper.pulsar.Counters;
@@ -177,7 +176,7 @@ public final class ShadowMain {
     private void spoil(LiveTopic topic, int number) throws Exception {
         Position entry = topic.entries().get(number);
         long token = ((ShadowedLedger) topic.ledger).token();
-        try (KeeperLink other = KeeperLink.connect(LinkSettings.of(keeper, Runnable::run))) {
+        try (KeeperLink other = KeeperLink.connect(LiveTopic.patient(keeper))) {
             CursorListener listener = why -> {};
             OpenedCursor opened = other.open(
                     OpenRequest.of(Names.topic(name), SUBSCRIPTION).withFencingToken(token), listener).get(LiveTopic.WAIT_S, TimeUnit.SECONDS);

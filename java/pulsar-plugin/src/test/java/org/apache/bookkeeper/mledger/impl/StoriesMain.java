@@ -4,7 +4,6 @@ import static org.apache.bookkeeper.mledger.impl.Stories.check;
 
 import io.cursorkeeper.client.CursorListener;
 import io.cursorkeeper.client.KeeperLink;
-import io.cursorkeeper.client.LinkSettings;
 import io.cursorkeeper.client.OpenRequest;
 import io.cursorkeeper.client.OpenedCursor;
 import io.cursorkeeper.pulsar.CommandScope;
@@ -208,7 +207,7 @@ public final class StoriesMain {
     /** A rehearsal's import left it; the subscription was deleted and made again by Pulsar itself. */
     private void noticesForeign() throws Exception {
         LiveTopic stock = worked(STOCK);
-        try (KeeperLink other = KeeperLink.connect(LinkSettings.of(keeper, Runnable::run))) {
+        try (KeeperLink other = KeeperLink.connect(LiveTopic.patient(keeper))) {
             Position first = stock.entries().get(0);
             CursorListener listener = why -> {};
             OpenedCursor left = other.open(OpenRequest.of(Names.topic(name), SUBSCRIPTION)
