@@ -36,14 +36,14 @@ WITH_SPARK = frozenset(
 """Files whose tests share one Spark session. `conftest` says if one is missing."""
 SECONDS = {
     SPARK: 160,
-    "test_cluster.py": 60,
+    "test_cluster.py": 50,
+    "test_export_attempts.py": 20,
     "test_submit.py": 15,
-    "test_export_attempts.py": 15,
-    "test_import_late.py": 15,
-    "test_states.py": 15,
-    "test_import_attempts.py": 8,
-    "test_compact_cursor.py": 7,
-    "test_pieces_model.py": 7,
+    "test_states_real.py": 12,
+    "test_import_late.py": 11,
+    "test_states.py": 11,
+    "test_import_attempts.py": 9,
+    "test_pieces_model.py": 6,
 }
 """About as long as each unit takes while another one runs beside it, on two cores. For the order only: nothing fails if it is wrong."""
 SECONDS_UNKNOWN = 3
