@@ -56,3 +56,11 @@ async def test_stories_of_a_topic_between_pulsars_own_cursors_the_keeper_and_two
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
 ) -> None:
     assert (await run(line, "StoriesMain", tmp_path, stack.zookeeper, daemon.address)).startswith("stories ")
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.timeout(RUN_MAX_S + 60)
+async def test_kept_cursors_behave_as_pulsars_own_tests_of_cursors_say(
+    stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
+) -> None:
+    assert (await run(line, "UpstreamMain", tmp_path, stack.zookeeper, daemon.address)).startswith("stories ")

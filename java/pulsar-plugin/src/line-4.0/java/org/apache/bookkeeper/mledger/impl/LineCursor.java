@@ -1,5 +1,6 @@
 package org.apache.bookkeeper.mledger.impl;
 
+import com.google.common.collect.Range;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.HashMap;
@@ -111,7 +112,19 @@ abstract class LineCursor extends ManagedCursorImpl {
             return;
         }
         lastMarkDeleteEntry = begun.before;
-        reset(position, () -> callback.markDeleteComplete(ctx), failure -> begun.tell(failure, callback, ctx));
+        reset(position, () -> counted(() -> callback.markDeleteComplete(ctx)), failure -> begun.tell(failure, callback, ctx));
+    }
+
+    /** Pulsar counts wrongly what is consumed when a reset passes entries that are acked one by one, and its backlog stays wrong with it. */
+    private void counted(Runnable memory) {
+        Position last = ledger.getLastPosition();
+        long was = messagesConsumedCounter + leftUpTo(last);
+        memory.run();
+        messagesConsumedCounter = was - leftUpTo(last);
+    }
+
+    private long leftUpTo(Position last) {
+        return markDeletePosition.compareTo(last) < 0 ? getNumberOfEntries(Range.openClosed(markDeletePosition, last)) : 0;
     }
 
     /** Pulsar removes it within the map, which the keeper was told of. */

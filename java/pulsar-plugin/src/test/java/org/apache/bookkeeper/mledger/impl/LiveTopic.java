@@ -80,7 +80,12 @@ final class LiveTopic {
                 ? new ManagedLedgerFactoryImpl(store, bookKeeper, of)
                 : Keeping.factory(store, policy -> CompletableFuture.completedFuture(bookKeeper), of, NullStatsLogger.INSTANCE,
                         OpenTelemetry.noop(), Settings.read(properties));
-        config = new ManagedLedgerConfig();
+        config = config(with);
+        load();
+    }
+
+    private static ManagedLedgerConfig config(Consumer<ManagedLedgerConfig> with) {
+        ManagedLedgerConfig config = new ManagedLedgerConfig();
         config.setEnsembleSize(1);
         config.setWriteQuorumSize(1);
         config.setAckQuorumSize(1);
@@ -90,7 +95,7 @@ final class LiveTopic {
         config.setRetentionSizeInMB(-1);
         config.setDeletionAtBatchIndexLevelEnabled(true);
         with.accept(config);
-        load();
+        return config;
     }
 
     void load() throws Exception {
@@ -100,6 +105,15 @@ final class LiveTopic {
     /** Loads another topic, with the same settings, by the same factory. */
     ManagedLedgerImpl another(String other) throws Exception {
         return (ManagedLedgerImpl) factory.open(other, config);
+    }
+
+    /** Loads another topic with settings of its own, by the same factory. */
+    ManagedLedgerImpl another(String other, Consumer<ManagedLedgerConfig> with) throws Exception {
+        return (ManagedLedgerImpl) factory.open(other, config(with));
+    }
+
+    BookKeeper bookKeeper() {
+        return bookKeeper;
     }
 
     MetadataStoreExtended store() {
@@ -159,6 +173,10 @@ final class LiveTopic {
 
     /** Every entry that the topic has, in order. */
     List<Position> entries() {
+        return entries(ledger);
+    }
+
+    static List<Position> entries(ManagedLedgerImpl ledger) {
         List<Position> entries = new ArrayList<>();
         Position last = ledger.getLastConfirmedEntry();
         for (long id : ledger.getLedgersInfo().keySet()) {
