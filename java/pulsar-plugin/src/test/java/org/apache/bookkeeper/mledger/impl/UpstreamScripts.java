@@ -71,8 +71,8 @@ final class UpstreamScripts {
         all.add(new Script("testLazyRecoverCursor", config -> config.setLazyCursorRecovery(true), UpstreamScripts::acksLists));
         all.add(new Script("LedgerLostAndSkipNonRecoverableTest, testSkipNonRecoverableEntries",
                 config -> config.setAutoSkipNonRecoverableData(true), UpstreamScripts::losesALedger));
-        all.add(new Script("testSkipOpenLedgerFullyAcked, ManagedLedgerTest.testDeletionAfterRetention, testGetSlowestConsumer",
-                UpstreamScripts::retainsNothing, UpstreamScripts::trims));
+        all.add(new Script("testSkipOpenLedgerFullyAcked, ManagedLedgerTest.testDeletionAfterRetention, "
+                + "NonDurableCursorTest.testGetSlowestConsumer", UpstreamScripts::retainsNothing, UpstreamScripts::trims));
         all.add(new Script("ManagedLedgerBkTest.testPeriodicRollover, testRateLimitMarkDelete, testFlushCursorAfterInactivity",
                 config -> config.setThrottleMarkDelete(0.001), UpstreamScripts::marksQuickly));
         return all;
@@ -110,13 +110,13 @@ final class UpstreamScripts {
         add.mirroring("testGetEntryAfterN, testGetEntryAfterNWithIndividualDeletedMessages", UpstreamScripts::getsTheNth);
         add.mirroring("testFindNewestMatching, …EdgeCase1 to 5, …AllEntries", UpstreamScripts::finds);
         add.mirroring("testReplayEntries", UpstreamScripts::replays);
-        add.mirroring("NonDurableCursorTest.markDeleteGreaterThanLastConfirmedEntry, deleteNonDurableCursorWithName, "
-                + "testZNodeBypassed, duplicateNonDurableCursor", UpstreamScripts::duplicates);
-        add.mirroring("ManagedLedgerTest.testActiveDeactiveCursorWithDiscardEntriesFromCache, testSetAlwaysInactive", UpstreamScripts::rests);
+        add.mirroring("NonDurableCursorTest.markDeleteGreaterThanLastConfirmedEntry, deleteNonDurableCursorWithName, testZNodeBypassed",
+                UpstreamScripts::duplicates);
+        add.mirroring("ManagedLedgerTest.testActiveDeactiveCursorWithDiscardEntriesFromCache", UpstreamScripts::rests);
     }
 
     private static void moves(Add add) {
-        add.mirroring("testRecoverCursorAfterResetToLatest, …ForNewEntry, asyncResetCursor, rolloverReset", UpstreamScripts::resets);
+        add.mirroring("testRecoverCursorAfterResetToLatest, …ForNewEntry, testResetCursor", UpstreamScripts::resets);
         add.mirroring("testResetCursorAfterRecovery", UpstreamScripts::resetsAfterALoad);
         add.mirroring("testConcurrentResetCursor", UpstreamScripts::resetsAtOnce);
         add.mirroring("testSkipEntries, testSkipEntriesWithIndividualDeletedMessages", UpstreamScripts::skips);
