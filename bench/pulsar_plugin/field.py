@@ -31,7 +31,17 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process since its start."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return _seconds(Path(f"/proc/{pid}/stat"))
+
+
+def compiler_seconds(pid: int) -> float:
+    """Those of a JVM's compilers, of the threads that it has now."""
+    threads = [each.parent for each in Path(f"/proc/{pid}/task").glob("*/comm") if "Compiler" in each.read_text()]
+    return sum(_seconds(each / "stat") for each in threads)
+
+
+def _seconds(stat: Path) -> float:
+    fields = stat.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 

@@ -23,6 +23,7 @@ public final class Acks {
     List<PartialBatch> batches = List.of();
     Position markDelete;
     Map<String, Long> properties;
+    boolean patient;
 
     /** Of the generation of {@link CursorState#generation} or of the newest {@link KeptCursor#reset}. */
     public Acks(int generation) {
@@ -85,6 +86,12 @@ public final class Acks {
     /** Replaces all properties of the mark-delete; empty: clears them. Of several the last counts. */
     public Acks properties(Map<String, Long> values) {
         properties = Map.copyOf(values);
+        return this;
+    }
+
+    /** Nobody waits for them: they are joined with what comes within the settings' {@code patience}. {@link KeptCursor#hurry} takes that back. */
+    public Acks patient() {
+        patient = true;
         return this;
     }
 

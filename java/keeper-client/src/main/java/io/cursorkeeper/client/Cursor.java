@@ -22,6 +22,8 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -39,6 +41,8 @@ final class Cursor implements KeptCursor {
     /** With less credit than this, what is in flight is waited for. */
     private static final int CREDIT_BYTES_MIN = 2_048;
     private static final int LAYOUT_LEDGERS_KEPT = 10_000;
+    /** While something is in flight, what comes is joined for so long at most: the keeper writes it behind that anyway. */
+    private static final long JOINED_NS = TimeUnit.MILLISECONDS.toNanos(10);
 
     private enum Phase {
         /** No handle, and none to be had now: no stream, or a pause. */
@@ -71,6 +75,10 @@ final class Cursor implements KeptCursor {
     // Of the monitor.
     private Changes waiting = new Changes();
     private Answer<Void> waitingAnswer;
+    /** Since when something waits, if it is patient. */
+    private long waitingSinceNs;
+    /** Whether somebody waits for what waits. */
+    private boolean isUrgent;
     private int generation;
     private Reset resetWanted;
     private Reset resetting;
@@ -88,6 +96,10 @@ final class Cursor implements KeptCursor {
     private final ArrayDeque<Sent> inFlight = new ArrayDeque<>();
     private int inFlightParts;
     private long inFlightBytes;
+    private long takenNs = System.nanoTime();
+    /** The next look at what waits; null: none is needed. */
+    private Future<?> look;
+    private long lookNs;
     private int handle;
     private long seq;
     private long granted;
@@ -155,6 +167,7 @@ final class Cursor implements KeptCursor {
     public CompletableFuture<Void> ack(Acks acks) {
         Answer<Void> answer;
         long grown = 0;
+        boolean isNews;
         synchronized (this) {
             if (shut != null) {
                 return failed(shut);
@@ -169,6 +182,7 @@ final class Cursor implements KeptCursor {
             if (acks.isEmpty() || acks.generation < generation) {
                 return CompletableFuture.completedFuture(null);
             }
+            isNews = waits(acks.patient);
             answer = waitingAnswer();
             if (!isResetting()) {
                 long before = waiting.acks.bytes();
@@ -177,8 +191,31 @@ final class Cursor implements KeptCursor {
             }
         }
         count(grown);
-        link.wake(this);
+        if (isNews) {
+            link.wake(this);
+        }
         return answer;
+    }
+
+    @Override
+    public void hurry() {
+        synchronized (this) {
+            if (waitingAnswer == null || !waits(false)) {
+                return;
+            }
+        }
+        link.wake(this);
+    }
+
+    /** One more waits. Whether that changes when the link has to look. Under the monitor, before there is an answer for it. */
+    private boolean waits(boolean patiently) {
+        boolean isFirst = waitingAnswer == null;
+        if (isFirst) {
+            waitingSinceNs = System.nanoTime();
+        }
+        boolean isFirstUrgent = !patiently && !isUrgent;
+        isUrgent |= !patiently;
+        return isFirst || isFirstUrgent;
     }
 
     @Override
@@ -203,6 +240,7 @@ final class Cursor implements KeptCursor {
             long before = waiting.bytes();
             join.run();
             grown = waiting.bytes() - before;
+            waits(false);
             answer = waitingAnswer();
         }
         count(grown);
@@ -492,6 +530,7 @@ final class Cursor implements KeptCursor {
     private SourceMessage nextLive() {
         Reset reset = null;
         boolean isClosing;
+        long joinedForNs = 0;
         synchronized (this) {
             if (deleting != null) {
                 phase = Phase.LEAVING;
@@ -505,9 +544,15 @@ final class Cursor implements KeptCursor {
             }
             reset = resetting;
             isClosing = closing != null;
-            if (reset == null && sending.isEmpty()) {
-                takeWaiting();
+            if (reset == null && sending.isEmpty() && waitingAnswer != null) {
+                joinedForNs = isClosing ? 0 : joinedForNs();
+                if (joinedForNs <= 0) {
+                    takeWaiting();
+                }
             }
+        }
+        if (joinedForNs > 0) {
+            lookIn(joinedForNs);
         }
         if (reset != null) {
             return reset.seq == 0 ? send(reset) : null;
@@ -526,6 +571,31 @@ final class Cursor implements KeptCursor {
         return sending.cursorProperties != null ? sendProperties() : sendAcks();
     }
 
+    /** For how long what waits is joined with what comes; not above 0: it is to be sent. Under the monitor. */
+    private long joinedForNs() {
+        if (isUrgent && inFlight.isEmpty()) {
+            return 0;
+        }
+        long now = System.nanoTime();
+        long patience = waitingSinceNs + link.settings.patience().toNanos() - now;
+        return isUrgent ? Math.min(patience, takenNs + JOINED_NS - now) : patience;
+    }
+
+    private void lookIn(long ns) {
+        long at = System.nanoTime() + ns;
+        if (look != null) {
+            if (lookNs - at <= 0) {
+                return;
+            }
+            look.cancel(false);
+        }
+        lookNs = at;
+        look = link.later(Duration.ofNanos(ns), () -> {
+            look = null;
+            link.wake(this);
+        });
+    }
+
     /** What waits is to be sent now. */
     private void takeWaiting() {
         long before = sending.bytes() + waiting.bytes();
@@ -534,6 +604,12 @@ final class Cursor implements KeptCursor {
         count(sendingBytes - before);
         waiting = new Changes();
         waitingAnswer = null;
+        isUrgent = false;
+        takenNs = System.nanoTime();
+        if (look != null) {
+            look.cancel(false);
+            look = null;
+        }
     }
 
     private SourceMessage close(int number) {
@@ -924,6 +1000,7 @@ final class Cursor implements KeptCursor {
             waitingBytes = waiting.bytes();
             waiting = new Changes();
             waitingAnswer = null;
+            isUrgent = false;
             resetting = resetWanted = null;
             left = closing != null ? closing : deleting;
             shut = shut == null ? why : shut;

@@ -37,6 +37,9 @@ public interface KeptCursor {
      */
     CompletableFuture<Void> ack(Acks acks);
 
+    /** Somebody waits for the patient acks that were handed over so far: they are sent as soon as others. */
+    void hurry();
+
     /** Replaces the cursor's own properties; completes when they are durable. Of several that wait the last counts. */
     CompletableFuture<Void> setProperties(Map<String, String> properties);
 

@@ -258,8 +258,8 @@ final class Link implements KeeperLink {
         }
     }
 
-    void later(Duration delay, Runnable task) {
-        thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
+    Future<?> later(Duration delay, Runnable task) {
+        return thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
     }
 
     /** Unless the answer is there before: then nothing of the task is kept. */

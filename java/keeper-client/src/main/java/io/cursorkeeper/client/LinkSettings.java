@@ -22,6 +22,7 @@ import java.util.function.Supplier;
  * @param backOffMin first pause before something is tried again; doubled each time
  * @param backOffMax longest pause
  * @param keepAlive a stream that is silent for so long is asked, and given up after half of it again
+ * @param patience what nobody waits for ({@link Acks#patient}) is joined for so long before it is sent
  */
 public record LinkSettings(
         String address,
@@ -34,7 +35,8 @@ public record LinkSettings(
         Duration answerTimeout,
         Duration backOffMin,
         Duration backOffMax,
-        Duration keepAlive) {
+        Duration keepAlive,
+        Duration patience) {
 
     public LinkSettings {
         int colon = address.lastIndexOf(':');
@@ -53,51 +55,57 @@ public record LinkSettings(
         positive("backOffMin", backOffMin);
         positive("backOffMax", backOffMax);
         positive("keepAlive", keepAlive);
+        positive("patience", patience);
         if (backOffMin.compareTo(backOffMax) > 0) {
             throw new IllegalArgumentException("backOffMin " + backOffMin + " is above backOffMax " + backOffMax);
         }
     }
 
-    /** 64 MiB of memory, 25 s for an opening, 10 s for an answer, pauses of 100 ms to 5 s, keep-alive of 10 s. */
+    /** 64 MiB of memory, 25 s for an opening, 10 s for an answer, pauses of 100 ms to 5 s, keep-alive of 10 s, patience of 100 ms. */
     public static LinkSettings of(String address, Executor executor) {
         return new LinkSettings(
                 address, "java-source", UUID.randomUUID().toString(), () -> new byte[0], executor, 64L << 20,
-                Duration.ofSeconds(25), Duration.ofSeconds(10), Duration.ofMillis(100), Duration.ofSeconds(5), Duration.ofSeconds(10));
+                Duration.ofSeconds(25), Duration.ofSeconds(10), Duration.ofMillis(100), Duration.ofSeconds(5), Duration.ofSeconds(10), Duration.ofMillis(100));
     }
 
     public LinkSettings withName(String value) {
         return new LinkSettings(address, value, incarnation, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
-                backOffMin, backOffMax, keepAlive);
+                backOffMin, backOffMax, keepAlive, patience);
     }
 
     public LinkSettings withIncarnation(String value) {
         return new LinkSettings(address, name, value, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
-                backOffMin, backOffMax, keepAlive);
+                backOffMin, backOffMax, keepAlive, patience);
     }
 
     public LinkSettings withCredentials(Supplier<byte[]> value) {
         return new LinkSettings(address, name, incarnation, value, executor, memoryBytesMax, openTimeout, answerTimeout,
-                backOffMin, backOffMax, keepAlive);
+                backOffMin, backOffMax, keepAlive, patience);
     }
 
     public LinkSettings withMemoryBytesMax(long value) {
         return new LinkSettings(address, name, incarnation, credentials, executor, value, openTimeout, answerTimeout,
-                backOffMin, backOffMax, keepAlive);
+                backOffMin, backOffMax, keepAlive, patience);
     }
 
     public LinkSettings withTimeouts(Duration open, Duration answer) {
         return new LinkSettings(address, name, incarnation, credentials, executor, memoryBytesMax, open, answer,
-                backOffMin, backOffMax, keepAlive);
+                backOffMin, backOffMax, keepAlive, patience);
     }
 
     public LinkSettings withBackOff(Duration min, Duration max) {
         return new LinkSettings(address, name, incarnation, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
-                min, max, keepAlive);
+                min, max, keepAlive, patience);
     }
 
     public LinkSettings withKeepAlive(Duration value) {
         return new LinkSettings(address, name, incarnation, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
-                backOffMin, backOffMax, value);
+                backOffMin, backOffMax, value, patience);
+    }
+
+    public LinkSettings withPatience(Duration value) {
+        return new LinkSettings(address, name, incarnation, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
+                backOffMin, backOffMax, keepAlive, value);
     }
 
     private static void positive(String name, Duration value) {

@@ -144,6 +144,35 @@ class LinkTest {
     }
 
     @Test
+    void whatNobodyWaitsForIsJoinedUntilSomebodyDoes() {
+        link.close();
+        link = KeeperLink.connect(settings(fake.address()).withPatience(Duration.ofHours(1)));
+        KeptCursor cursor = open();
+        KeptCursor other = get(link.open(OpenRequest.of("t", "other").withLayout(List.of(DataLedger.open(12))), new Recorder())).cursor();
+        CompletableFuture<Void> patient = cursor.ack(entries(1, 12, 1).patient());
+        for (int round = 0; round < 3; round++) {
+            get(other.ack(entries(1, 12, round)));
+            assertSame(patient, cursor.ack(entries(1, 12, 2 + round).patient()));
+        }
+        assertTrue(fake.stored("t", "s").acked().isEmpty());
+        cursor.hurry();
+        get(patient);
+        assertEquals(4, fake.stored("t", "s").acked().get(12L).count());
+        cursor.hurry(); // nothing waits
+        CompletableFuture<Void> again = cursor.ack(entries(1, 12, 7).patient());
+        assertSame(again, cursor.ack(entries(1, 12, 8)));
+        get(again);
+        cursor.ack(entries(1, 12, 9).patient());
+        get(cursor.close());
+        assertEquals(7, fake.stored("t", "s").acked().get(12L).count());
+    }
+
+    @Test
+    void whatNobodyWaitsForIsSentAllTheSame() {
+        get(open().ack(entries(1, 12, 1).patient()));
+    }
+
+    @Test
     void aFullMemoryPausesAndStillTakesAcks() {
         link.close();
         link = KeeperLink.connect(settings(fake.address()).withMemoryBytesMax(20_000));

@@ -13,29 +13,67 @@ public final class CommandScope {
     private static final ThreadLocal<CommandScope> CURRENT = new ThreadLocal<>();
 
     private final CommandScope outer;
+    private final boolean expectsReceipt;
     private CompletableFuture<Void> durable;
+    private Runnable hurry;
+    private boolean hasReceipt;
 
-    private CommandScope(CommandScope outer) {
+    private CommandScope(CommandScope outer, boolean expectsReceipt) {
         this.outer = outer;
+        this.expectsReceipt = expectsReceipt;
     }
 
-    /** Begins on this thread, and ends by {@link #close}. */
-    public static CommandScope open() {
-        CommandScope made = new CommandScope(CURRENT.get());
+    /**
+     * Begins on this thread, and ends by {@link #close}.
+     *
+     * @param expectsReceipt a guess: if the command has a receipt all the same, {@link #expect} says so
+     */
+    public static CommandScope open(boolean expectsReceipt) {
+        CommandScope made = new CommandScope(CURRENT.get(), expectsReceipt);
         CURRENT.set(made);
         return made;
+    }
+
+    /** Whether this thread is at a command that has no receipt, about: then nobody waits for what it changes. */
+    public static boolean isPatient() {
+        CommandScope now = CURRENT.get();
+        return now != null && !now.expectsReceipt;
     }
 
     public void close() {
         CURRENT.set(outer);
     }
 
-    /** The command that this thread is at is not done before this is. Of no effect outside of one. */
-    public static void waitsFor(CompletableFuture<Void> change) {
+    /**
+     * The command that this thread is at is not done before this is. Of no effect outside of one.
+     *
+     * @param hurry what to do if somebody waits for it though {@link #isPatient} said otherwise
+     */
+    public static void waitsFor(CompletableFuture<Void> change, Runnable hurry) {
         CommandScope now = CURRENT.get();
         if (now != null) {
+            if (!now.expectsReceipt) {
+                Runnable before = now.hurry;
+                now.hurry = before == null ? hurry : () -> {
+                    before.run();
+                    hurry.run();
+                };
+            }
             now.durable = now.durable == null || now.durable == change ? change : CompletableFuture.allOf(now.durable, change);
         }
+    }
+
+    /** The command has a receipt. */
+    public void expect() {
+        hasReceipt = true;
+        if (hurry != null) {
+            hurry.run();
+            hurry = null;
+        }
+    }
+
+    public boolean hasReceipt() {
+        return hasReceipt;
     }
 
     /** Null: the command has changed no cursor. */

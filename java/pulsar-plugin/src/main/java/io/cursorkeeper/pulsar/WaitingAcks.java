@@ -106,9 +106,9 @@ public final class WaitingAcks {
             return true;
         }
 
-        /** The oldest group is answered. Returns for how long it waited, in ns. */
-        public long groupEnds(int answers) {
-            long began = beganNs.poll();
+        /** The oldest group is answered. */
+        public void groupEnds(int answers) {
+            beganNs.remove();
             oldestNs = beganNs.isEmpty() ? 0 : beganNs.peek();
             count -= answers;
             free(answers);
@@ -116,7 +116,6 @@ public final class WaitingAcks {
                 isFull = false;
                 shareChanged.run();
             }
-            return System.nanoTime() - began;
         }
 
         public int count() {

@@ -37,16 +37,16 @@ class ReceiptPolicyTest {
     @Test
     void aScopeHearsOfItsOwnThreadAndOfNoOtherScope() {
         CompletableFuture<Void> change = new CompletableFuture<>();
-        CommandScope.waitsFor(change);
-        CommandScope outer = CommandScope.open();
-        CommandScope inner = CommandScope.open();
-        CommandScope.waitsFor(change);
-        CommandScope.waitsFor(change);
+        CommandScope.waitsFor(change, () -> {});
+        CommandScope outer = CommandScope.open(true);
+        CommandScope inner = CommandScope.open(true);
+        CommandScope.waitsFor(change, () -> {});
+        CommandScope.waitsFor(change, () -> {});
         inner.close();
         assertSame(change, inner.durable());
         assertNull(outer.durable());
         outer.close();
-        CommandScope.waitsFor(change);
+        CommandScope.waitsFor(change, () -> {});
         assertNull(outer.durable());
     }
 }

@@ -38,6 +38,8 @@ final class ReceiptGate extends ChannelDuplexHandler {
     private final Map<CompletableFuture<Void>, List<Receipt>> groups = new IdentityHashMap<>();
 
     private CommandScope scope;
+    /** Whether the last ack of the connection had a receipt: so has the next one, about. */
+    private boolean hasReceipts;
     private int held;
     private boolean stopped;
     private boolean closed;
@@ -49,11 +51,12 @@ final class ReceiptGate extends ChannelDuplexHandler {
     @Override
     public void channelRead(ChannelHandlerContext ctx, Object command) {
         CommandScope outer = scope;
-        scope = CommandScope.open();
+        scope = CommandScope.open(hasReceipts);
         try {
             ctx.fireChannelRead(command);
         } finally {
             scope.close();
+            hasReceipts = scope.durable() == null ? hasReceipts : scope.hasReceipt();
             scope = outer;
         }
     }
@@ -73,6 +76,7 @@ final class ReceiptGate extends ChannelDuplexHandler {
         }
         group.add(new Receipt(frame, promise));
         held++;
+        scope.expect();
         if (held >= HELD_MAX && !stopped) {
             stopped = true;
             LOG.warn("[{}] {} receipts of acks wait for the CursorKeeper daemon: nothing more is read from this connection until half of"

@@ -63,6 +63,9 @@ class ReceiptGateTest {
     private final Reading reading = new Reading();
     private final EmbeddedChannel channel = new EmbeddedChannel(new ReceiptGate(reading), cnx);
 
+    /** Requests of which the cursor heard late that they have a receipt. */
+    private final List<Long> hurried = new ArrayList<>();
+
     private static ByteBuf receipt(long request) {
         return Commands.newAckResponse(request, null, null, CONSUMER);
     }
@@ -70,7 +73,7 @@ class ReceiptGateTest {
     /** A client's ack with a receipt; the cursors that it changes. */
     private void ack(long request, List<CompletableFuture<Void>> changes) {
         channel.writeInbound((Runnable) () -> {
-            changes.forEach(CommandScope::waitsFor);
+            changes.forEach(each -> CommandScope.waitsFor(each, () -> hurried.add(request)));
             cnx.write(receipt(request));
         });
     }
@@ -139,6 +142,17 @@ class ReceiptGateTest {
     }
 
     @Test
+    void onlyAnUnexpectedReceiptIsHurried() {
+        CompletableFuture<Void> durable = new CompletableFuture<>();
+        ack(1, List.of(durable));
+        channel.writeInbound((Runnable) () -> cnx.write(Commands.newPong().retainedDuplicate())); // changes nothing
+        ack(2, List.of(durable));
+        channel.writeInbound((Runnable) () -> CommandScope.waitsFor(durable, () -> {})); // an ack without one
+        ack(3, List.of(durable, new CompletableFuture<>()));
+        assertEquals(List.of(1L, 3L, 3L), hurried);
+    }
+
+    @Test
     void whatChangedNoKeptCursorLeavesAtOnce() {
         ack(1, List.of());
         assertEquals(List.of(1L), sentRequests());
@@ -146,7 +160,7 @@ class ReceiptGateTest {
 
     @Test
     void anAckWithoutAReceiptMakesNoLaterReceiptWait() {
-        channel.writeInbound((Runnable) () -> CommandScope.waitsFor(new CompletableFuture<>()));
+        channel.writeInbound((Runnable) () -> CommandScope.waitsFor(new CompletableFuture<>(), () -> {}));
         cnx.write(receipt(1)); // of an ack within a transaction, whose log is durable
         assertEquals(List.of(1L), sentRequests());
     }
@@ -155,7 +169,7 @@ class ReceiptGateTest {
     void aCommandThatIsReadWithinAnotherHasNothingOfIt() {
         CompletableFuture<Void> outer = new CompletableFuture<>();
         channel.writeInbound((Runnable) () -> {
-            CommandScope.waitsFor(outer);
+            CommandScope.waitsFor(outer, () -> {});
             channel.pipeline().firstContext().fireChannelRead((Runnable) () -> {});
             ack(1, List.of());
             cnx.write(receipt(2));
@@ -168,7 +182,7 @@ class ReceiptGateTest {
     @Test
     void everythingElsePasses() {
         channel.writeInbound((Runnable) () -> {
-            CommandScope.waitsFor(new CompletableFuture<>());
+            CommandScope.waitsFor(new CompletableFuture<>(), () -> {});
             cnx.write(Commands.newSuccess(5));
         });
         ByteBuf frame = channel.readOutbound();
@@ -217,7 +231,7 @@ class ReceiptGateTest {
         CompletableFuture<Void> durable = new CompletableFuture<>();
         ByteBuf frame = receipt(1);
         channel.writeInbound((Runnable) () -> {
-            CommandScope.waitsFor(durable);
+            CommandScope.waitsFor(durable, () -> {});
             cnx.write(frame);
         });
         assertEquals(1, frame.refCnt());

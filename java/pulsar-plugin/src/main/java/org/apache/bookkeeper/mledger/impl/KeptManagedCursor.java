@@ -97,10 +97,18 @@ final class KeptManagedCursor extends LineCursor {
         final int generation;
         final List<Answer> answers = new ArrayList<>();
         Position markDelete;
+        /** 0: nobody's receipt waits. */
+        long receiptSinceNs;
 
         Waiting(CompletableFuture<Void> durable, int generation) {
             this.durable = durable;
             this.generation = generation;
+        }
+
+        void receiptWaits() {
+            if (receiptSinceNs == 0) {
+                receiptSinceNs = System.nanoTime();
+            }
         }
     }
 
@@ -681,8 +689,18 @@ final class KeptManagedCursor extends LineCursor {
     /** Where Pulsar does not wait for the answer before it gives the client its receipt. */
     private void receiptWaitsFor(CompletableFuture<Void> durable) {
         if (topic.settings().receipts() == Settings.Receipts.DURABLE) {
-            CommandScope.waitsFor(durable);
+            CommandScope.waitsFor(durable, this::hurry);
         }
+    }
+
+    /** A client waits for what this cursor has just told the keeper. */
+    private void hurry() {
+        locked(() -> {
+            if (waiting != null) {
+                waiting.receiptWaits();
+            }
+        });
+        keeper.hurry();
     }
 
     private void receiptFails(Outcome outcome) {
@@ -796,18 +814,23 @@ final class KeptManagedCursor extends LineCursor {
             return CompletableFuture.completedFuture(null);
         }
         tellNewLedgers(of.highestLedger);
-        CompletableFuture<Void> durable = keeper.ack(acks);
+        boolean isInMemory = topic.settings().receipts() == Settings.Receipts.MEMORY;
+        boolean isPatient = isInMemory || CommandScope.isPatient();
+        CompletableFuture<Void> durable = keeper.ack(isPatient ? acks.patient() : acks);
         if (waiting == null || waiting.durable != durable) {
             Waiting next = new Waiting(durable, generation);
             waiting = next;
             room.groupBegins();
             durable.whenComplete((nothing, failed) -> executor.execute(() -> answered(next, failed)));
         }
+        if (!isPatient) {
+            waiting.receiptWaits();
+        }
         if (of.markDelete != null) {
             waiting.markDelete = of.markDelete;
         }
         if (answer != null) {
-            if (topic.settings().receipts() == Settings.Receipts.MEMORY) {
+            if (isInMemory) {
                 executor.execute(() -> answer.tell(null));
             } else if (room.take()) {
                 waiting.answers.add(answer);
@@ -833,10 +856,11 @@ final class KeptManagedCursor extends LineCursor {
     private void answered(Waiting group, Throwable failed) {
         Position durable = null;
         List<Answer> answers;
-        long waitedNs;
+        long receiptSinceNs;
         writeLock().lock();
         try {
-            waitedNs = room.groupEnds(group.answers.size());
+            room.groupEnds(group.answers.size());
+            receiptSinceNs = group.receiptSinceNs;
             if (waiting == group) {
                 waiting = null;
             }
@@ -854,7 +878,8 @@ final class KeptManagedCursor extends LineCursor {
             writeLock().unlock();
         }
         mbean.persistToLedger(failed == null);
-        if (failed == null) {
+        if (failed == null && receiptSinceNs != 0) {
+            long waitedNs = System.nanoTime() - receiptSinceNs;
             topic.counters().receipts.record(waitedNs);
             topic.keeping().meters().receipt(waitedNs);
         }
