@@ -20,7 +20,6 @@ final class AckSet {
     private static final int BATCH_BYTES = 96;
     private static final int CONTAINER_BYTES = 8_208;
     private static final int ENTRY_BYTES = 2;
-    private static final int RANGE_BYTES = 4;
     private static final int CONTAINER_ENTRIES = 1 << 16;
 
     /** One data ledger. */
@@ -43,7 +42,7 @@ final class AckSet {
                 }
             } else {
                 acked.add(first, last + 1);
-                ackedBytes += RANGE_BYTES;
+                ackedBytes += ENTRY_BYTES * (last + 1 - first);
             }
             if (!batches.isEmpty()) {
                 forget(batches.subMap((int) first, true, (int) last, true));

@@ -39,6 +39,10 @@ public final class Acks {
         if (ledger < 0 || first < 0 || last < first || last > ENTRY_MAX) {
             throw new IllegalArgumentException("no range of entries: " + ledger + ":" + first + " to " + last);
         }
+        if (used > 0 && ranges[used - 3] == ledger && ranges[used - 1] + 1 == first) { // clients ack about in order
+            ranges[used - 1] = last;
+            return this;
+        }
         if (used == ranges.length) {
             ranges = Arrays.copyOf(ranges, used * 2);
         }

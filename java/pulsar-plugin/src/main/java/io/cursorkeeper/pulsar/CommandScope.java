@@ -12,26 +12,30 @@ public final class CommandScope {
 
     private static final ThreadLocal<CommandScope> CURRENT = new ThreadLocal<>();
 
-    private final CommandScope outer;
-    private final boolean expectsReceipt;
+    private CommandScope outer;
+    private boolean isOpen;
+    private boolean expectsReceipt;
     private CompletableFuture<Void> durable;
     private Runnable hurry;
     private boolean hasReceipt;
 
-    private CommandScope(CommandScope outer, boolean expectsReceipt) {
-        this.outer = outer;
-        this.expectsReceipt = expectsReceipt;
-    }
-
     /**
-     * Begins on this thread, and ends by {@link #close}.
+     * Begins on this thread, and ends by {@link #close}. One scope serves one command after the other; a command within it gets another one.
      *
      * @param expectsReceipt a guess: if the command has a receipt all the same, {@link #expect} says so
      */
-    public static CommandScope open(boolean expectsReceipt) {
-        CommandScope made = new CommandScope(CURRENT.get(), expectsReceipt);
-        CURRENT.set(made);
-        return made;
+    public CommandScope open(boolean expectsReceipt) {
+        if (isOpen) {
+            return new CommandScope().open(expectsReceipt);
+        }
+        isOpen = true;
+        outer = CURRENT.get();
+        CURRENT.set(this);
+        this.expectsReceipt = expectsReceipt;
+        durable = null;
+        hurry = null;
+        hasReceipt = false;
+        return this;
     }
 
     /** Whether this thread is at a command that has no receipt, about: then nobody waits for what it changes. */
@@ -42,6 +46,8 @@ public final class CommandScope {
 
     public void close() {
         CURRENT.set(outer);
+        outer = null;
+        isOpen = false;
     }
 
     /**
@@ -76,7 +82,7 @@ public final class CommandScope {
         return hasReceipt;
     }
 
-    /** Null: the command has changed no cursor. */
+    /** Null: the command has changed no cursor. Until the next one begins. */
     public CompletableFuture<Void> durable() {
         return durable;
     }

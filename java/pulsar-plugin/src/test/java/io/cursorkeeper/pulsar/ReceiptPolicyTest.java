@@ -38,8 +38,8 @@ class ReceiptPolicyTest {
     void aScopeHearsOfItsOwnThreadAndOfNoOtherScope() {
         CompletableFuture<Void> change = new CompletableFuture<>();
         CommandScope.waitsFor(change, () -> {});
-        CommandScope outer = CommandScope.open(true);
-        CommandScope inner = CommandScope.open(true);
+        CommandScope outer = new CommandScope().open(true);
+        CommandScope inner = new CommandScope().open(true);
         CommandScope.waitsFor(change, () -> {});
         CommandScope.waitsFor(change, () -> {});
         inner.close();

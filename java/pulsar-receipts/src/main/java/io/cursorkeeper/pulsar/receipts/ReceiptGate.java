@@ -37,6 +37,7 @@ final class ReceiptGate extends ChannelDuplexHandler {
     /** By what they wait for. */
     private final Map<CompletableFuture<Void>, List<Receipt>> groups = new IdentityHashMap<>();
 
+    private final CommandScope ownScope = new CommandScope();
     private CommandScope scope;
     /** Whether the last ack of the connection had a receipt: so has the next one, about. */
     private boolean hasReceipts;
@@ -51,7 +52,7 @@ final class ReceiptGate extends ChannelDuplexHandler {
     @Override
     public void channelRead(ChannelHandlerContext ctx, Object command) {
         CommandScope outer = scope;
-        scope = CommandScope.open(hasReceipts);
+        scope = ownScope.open(hasReceipts);
         try {
             ctx.fireChannelRead(command);
         } finally {

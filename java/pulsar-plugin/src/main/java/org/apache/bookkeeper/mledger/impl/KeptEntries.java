@@ -18,7 +18,7 @@ final class KeptEntries {
     private KeptEntries() {}
 
     /** The last entry of one of the topic's ledgers; -1: it has none yet, or the topic has no such ledger. */
-    private static long last(ManagedLedgerImpl topic, long ledger) {
+    static long last(ManagedLedgerImpl topic, long ledger) {
         Position end = topic.lastConfirmedEntry;
         var info = topic.ledgers.get(ledger);
         if (info == null || ledger > end.getLedgerId()) {

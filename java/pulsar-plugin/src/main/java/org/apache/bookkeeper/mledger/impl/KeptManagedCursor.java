@@ -70,9 +70,22 @@ final class KeptManagedCursor extends LineCursor {
         final Acks acks;
         long highestLedger = -1;
         Position markDelete;
+        private final ManagedLedgerImpl topic;
+        private long ledger = -1;
+        private long lastEntry;
 
-        Change(int generation) {
+        Change(int generation, ManagedLedgerImpl topic) {
             acks = new Acks(generation);
+            this.topic = topic;
+        }
+
+        /** Whether the topic has such an entry. Looks once for each run of entries of a ledger: the cursor knows that they are not behind the end. */
+        boolean exists(Position position) {
+            if (position.getLedgerId() != ledger) {
+                ledger = position.getLedgerId();
+                lastEntry = KeptEntries.last(topic, ledger);
+            }
+            return position.getEntryId() >= 0 && position.getEntryId() <= lastEntry;
         }
 
         void entry(Position position) {
@@ -356,7 +369,7 @@ final class KeptManagedCursor extends LineCursor {
         locked(() -> {
             super.initializeCursorPosition(lastPositionCounter);
             neededFrom = markDeletePosition;
-            Change skipped = new Change(generation);
+            Change skipped = new Change(generation, topic);
             skipped.markDelete(markDeletePosition);
             tell(skipped, null);
         });
@@ -501,7 +514,7 @@ final class KeptManagedCursor extends LineCursor {
                 isReset(now, markDeletePosition);
                 tellAllLedgers(markDeletePosition);
             }
-            Change all = new Change(generation);
+            Change all = new Change(generation, topic);
             all.markDelete(markDeletePosition);
             individualDeletedMessages.forEachRawRange((lowerLedger, lower, ledgerId, upper) -> {
                 Position after = PositionFactory.create(lowerLedger, lower);
@@ -584,7 +597,7 @@ final class KeptManagedCursor extends LineCursor {
         }
         writeLock().lock();
         try {
-            change = new Change(generation);
+            change = new Change(generation, topic);
             super.asyncDelete(given, outcome, null);
             if (outcome.failure == null) {
                 given.forEach(this::noteAck);
@@ -604,7 +617,7 @@ final class KeptManagedCursor extends LineCursor {
 
     private void noteAck(Position position) {
         long[] left = AckSetStateUtil.getAckSetArrayOrNull(position);
-        if (!KeptEntries.exists(topic, position)) {
+        if (!change.exists(position)) {
             return;
         }
         if (left == null || left.length == 0) {
@@ -642,7 +655,7 @@ final class KeptManagedCursor extends LineCursor {
         boolean isBehind = false; // Pulsar refuses what is acked already; before 5.0 the client does not hear of it
         writeLock().lock();
         try {
-            change = new Change(generation);
+            change = new Change(generation, topic);
             BitSet before = batchDeletedIndexes == null ? null : copy(batchDeletedIndexes.get(plain));
             super.asyncMarkDelete(partial ? position : plain, properties, outcome, null);
             if (partial && isRefusedAtLedgerStart(plain, outcome)) {
@@ -660,7 +673,7 @@ final class KeptManagedCursor extends LineCursor {
                 }
                 isBehind = !isClosed() && plain.compareTo(markDeletePosition) <= 0;
                 if (isBehind) { // which may be not durable, and never become so: the keeper says
-                    Change again = new Change(generation);
+                    Change again = new Change(generation, topic);
                     again.markDelete(markDeletePosition);
                     receiptWaitsFor(tell(again, null));
                 }
@@ -976,7 +989,7 @@ final class KeptManagedCursor extends LineCursor {
 
     /** Mark-delete, and the part of a batch that a seek into one leaves. */
     private Change asItIs() {
-        Change all = new Change(generation);
+        Change all = new Change(generation, topic);
         all.markDelete(markDeletePosition);
         addBatches(all);
         return all;

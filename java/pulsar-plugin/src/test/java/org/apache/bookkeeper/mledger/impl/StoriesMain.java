@@ -296,7 +296,7 @@ public final class StoriesMain {
 
     /** What a client's receipt waits for, before Pulsar 5.0; null: for nothing. */
     static CompletableFuture<Void> receipt(Runnable command) {
-        CommandScope scope = CommandScope.open(false);
+        CommandScope scope = new CommandScope().open(false);
         try {
             command.run();
         } finally {
