@@ -2,7 +2,7 @@ package io.cursorkeeper.client;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import org.roaringbitmap.IntIterator;
+import org.roaringbitmap.BitSetUtil;
 import org.roaringbitmap.RoaringBitmap;
 
 /** The acked entries of one data ledger, above mark-delete. Does not change. */
@@ -28,6 +28,11 @@ public final class AckedEntries {
         return acked.getLongCardinality();
     }
 
+    /** -1: none. */
+    public long last() {
+        return acked.isEmpty() ? -1 : Integer.toUnsignedLong(acked.last());
+    }
+
     /** Tells maximal ranges, ascending. */
     public void forEachRange(Ranges to) {
         if (acked.isEmpty()) {
@@ -45,15 +50,9 @@ public final class AckedEntries {
         }
     }
 
-    /** As words of 64 bits, bit 1 = acked: entry {@code 64 w + b} is bit {@code b} of word {@code w}. */
+    /** As words of 64 bits, bit 1 = acked: entry {@code 64 w + b} is bit {@code b} of word {@code w}. IllegalArgumentException if one is above 2^31. */
     public long[] words() {
-        long[] words = new long[acked.isEmpty() ? 0 : (int) (Integer.toUnsignedLong(acked.last()) >>> 6) + 1];
-        IntIterator each = acked.getIntIterator();
-        while (each.hasNext()) {
-            long entry = Integer.toUnsignedLong(each.next());
-            words[(int) (entry >>> 6)] |= 1L << entry;
-        }
-        return words;
+        return BitSetUtil.toLongArray(acked);
     }
 
     /** In the portable roaring format. */

@@ -65,6 +65,9 @@ final class KeptManagedCursor extends LineCursor {
     /** No subscription has such a string property: what removes it writes the znode as it is. */
     private static final String NO_PROPERTY = "cursorkeeper.none";
 
+    /** Up to so many entries of a data ledger Pulsar's set takes its acks in one piece, of so many bits. A million ranges take it half a second. */
+    private static final long WORDS_ENTRIES_MAX = 1 << 26;
+
     /** One change of the memory, while it is under way: what the keeper is told of it. */
     private static final class Change {
         final Acks acks;
@@ -182,6 +185,8 @@ final class KeptManagedCursor extends LineCursor {
     private final KeptLedger topic;
     private final Executor executor;
     private final WaitingAcks.Share room;
+    /** Whether Pulsar's set of acks takes the bits of a data ledger: as it does when it recovers a cursor itself. */
+    private final boolean takesWords;
     private final KeptReplays replays = new KeptReplays();
 
     /** Set once, before the cursor is given to anybody. */
@@ -225,6 +230,7 @@ final class KeptManagedCursor extends LineCursor {
         super(bookKeeper, ledger, name);
         topic = ledger;
         executor = ledger.getExecutor();
+        takesWords = ledger.getConfig().isUnackedRangesOpenCacheSetEnabled();
         room = ledger.keeping().waitingAcks().share(this::lookAgain);
         super.setThrottleMarkDelete(0);
     }
@@ -551,7 +557,12 @@ final class KeptManagedCursor extends LineCursor {
         }
         individualDeletedMessages.clear();
         state.acked().forEach((ledgerId, acked) -> {
-            if (topic.ledgerExists(ledgerId)) {
+            if (!topic.ledgerExists(ledgerId)) {
+                return;
+            }
+            if (takesWords && acked.last() < WORDS_ENTRIES_MAX) {
+                individualDeletedMessages.build(Map.of(ledgerId, acked.words()));
+            } else {
                 acked.forEachRange((first, to) -> individualDeletedMessages.addOpenClosed(ledgerId, first - 1, ledgerId, to));
             }
         });
