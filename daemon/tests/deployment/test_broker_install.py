@@ -40,7 +40,7 @@ BROKERS_STOP_S, SPARE_S = 60, 5
 PULSARS_SETTINGS = {
     "managedLedgerStorageClassName", "managedLedgerMaxUnackedRangesToPersist", "managedLedgerMaxBatchDeletedIndexToPersist",
     "acknowledgmentAtBatchIndexLevelEnabled", "managedLedgerDefaultMarkDeleteRateLimit", "managedCursorInfoCompressionType",
-    "dispatcherPauseOnAckStatePersistentEnabled", "brokerShutdownTimeoutMs",
+    "dispatcherPauseOnAckStatePersistentEnabled", "brokerShutdownTimeoutMs", "managedLedgerUnackedRangesOpenCacheSetEnabled",
 }  # fmt: skip
 OTHERS = {"isAckReceiptEnabled", "cursorLedger", "cursorLedgerLastEntry", "defaultPulsarImageTag", "restartPodsOnConfigMapChange"}
 JAR = ROOT / "java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
