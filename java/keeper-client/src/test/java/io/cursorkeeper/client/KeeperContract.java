@@ -330,6 +330,7 @@ abstract class KeeperContract {
             }
         }
         assertFalse(confirmed.contains(30L));
+        get(cursor.ack(entries(generation, 10, 60))); // it is open again, and does not take over from whom opens it next
         CursorState state = reopened();
         confirmed.forEach(entry -> assertTrue(state.isAcked(10, entry), entry + " was confirmed"));
         assertFalse(state.isAcked(10, 30) || state.isAcked(10, 100));

@@ -122,6 +122,11 @@ public final class WaitingAcks {
             return count;
         }
 
+        /** Whether an ack may wait for company: where limits are low, this alone would reach them. */
+        public boolean isHalfFree() {
+            return count < cursorMax / 2 && all.get() < brokerMax / 2;
+        }
+
         /** For how long the oldest waits; 0: none does. */
         public double oldestSeconds() {
             long began = oldestNs;

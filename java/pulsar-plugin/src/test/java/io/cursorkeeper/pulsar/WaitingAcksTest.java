@@ -45,6 +45,18 @@ class WaitingAcksTest {
     }
 
     @Test
+    void halfIsTakenWhereEitherLimitSaysSo() {
+        WaitingAcks.Share one = share(1);
+        assertTrue(one.isHalfFree());
+        WaitingAcks.Share two = share(2);
+        assertFalse(two.isHalfFree()); // of four
+        assertFalse(one.isHalfFree()); // three of six
+        two.groupEnds(2);
+        assertTrue(one.isHalfFree() && two.isHalfFree());
+        assertFalse(new WaitingAcks(1, 1, () -> {}).share(() -> {}).isHalfFree());
+    }
+
+    @Test
     void theBrokersLimitIsEveryCursors() {
         WaitingAcks.Share one = share(3);
         WaitingAcks.Share two = share(3);

@@ -840,7 +840,8 @@ final class KeptManagedCursor extends LineCursor {
         tellNewLedgers(of.highestLedger);
         boolean isInMemory = topic.settings().receipts() == Settings.Receipts.MEMORY;
         boolean isPatient = isInMemory || CommandScope.isPatient();
-        CompletableFuture<Void> durable = keeper.ack(isPatient ? acks.patient() : acks);
+        boolean isJoined = isInMemory || isPatient && room.isHalfFree();
+        CompletableFuture<Void> durable = keeper.ack(isJoined ? acks.patient() : acks);
         if (waiting == null || waiting.durable != durable) {
             Waiting next = new Waiting(durable, generation);
             waiting = next;
