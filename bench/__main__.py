@@ -9,10 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cursorkeeper_clients.stack import Standalone
-
 from bench import ack_message, delta_bytes, latency, loads, many_cursors, memory, pulsar_codec, receipt_latency, throughput
 from bench.rows import show
+from cursorkeeper_clients.stack import Standalone
 
 ALL = [
     "delta_bytes",

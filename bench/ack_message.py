@@ -15,6 +15,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 
 import numpy as np
+
+from bench.rows import Row
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
@@ -26,8 +28,6 @@ from cursorkeeper.stream import codec
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream import Acks, LedgerAcks
 from cursorkeeper_clients.ack_stream.columns import ack_batch, encode_acks, source_message_of
-
-from bench.rows import Row
 
 MACHINES = 1_000
 ROUNDS, WARM_UP = 8, 3

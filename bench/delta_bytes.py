@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+
+from bench.rows import Row
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta, Record
 from cursorkeeper.demo.workload import split
 from cursorkeeper.format import record
-
-from bench.rows import Row
 
 N = 1_000
 

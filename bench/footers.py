@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from bench.rows import Row
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
@@ -19,8 +20,6 @@ from cursorkeeper_pipeline.source.footers import Cursors
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.states import HoleStats
 from cursorkeeper_pipeline.source.table import Table
-
-from bench.rows import Row
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
 
 FLEETS = (10_000, 100_000)

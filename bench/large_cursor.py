@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.cli import connect
 from cursorkeeper.cli.cursor_making import Imported, Part, make_cursor
 from cursorkeeper.cli.output import Bar
@@ -19,7 +21,6 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.settings import Settings
-from pyroaring import BitMap
 
 FIRST_LEDGER = 1_000
 STALL_S = 600.0

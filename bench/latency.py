@@ -8,6 +8,8 @@ import time
 from dataclasses import replace
 
 import numpy as np
+
+from bench.rows import Row, quantile
 from cursorkeeper.app import Daemon
 from cursorkeeper.core import bitmaps, snapshotting
 from cursorkeeper.core import effects as fx
@@ -22,8 +24,6 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.stack import Standalone
-
-from bench.rows import Row, quantile
 
 ROUNDS = 400
 ACKS = 1_000

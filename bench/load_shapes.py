@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.workload import Columns, split
-from pyroaring import BitMap
 
 Keys = npt.NDArray[np.uint64]
 """Ledger << 32 | entry."""

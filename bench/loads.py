@@ -15,6 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from pyroaring import BitMap
+
+from bench.load_shapes import Shape, shapes
+from bench.rows import Row
 from cursorkeeper.core.positions import Position
 from cursorkeeper.demo.plays import acked_in, snapshot_bytes
 from cursorkeeper.demo.processes import DaemonProcess
@@ -24,10 +28,6 @@ from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper_clients.ack_stream import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, ResumingSource, SourceConnection
 from cursorkeeper_clients.ack_stream import Position as StreamPosition
 from cursorkeeper_clients.stack import Standalone
-from pyroaring import BitMap
-
-from bench.load_shapes import Shape, shapes
-from bench.rows import Row
 
 IN_FLIGHT = 24
 SUBSCRIPTION = "sub"

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from cursorkeeper.core import bitmaps
-from cursorkeeper.core.state import AckState, LedgerAcks
 from pyroaring import BitMap
 
 from bench.rows import Row
+from cursorkeeper.core import bitmaps
+from cursorkeeper.core.state import AckState, LedgerAcks
 
 ENTRIES = 100_000_000
 MEASURED_BYTES = 100_000_000

@@ -21,6 +21,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from bench.large_cursor import LargeCursor, make
+from bench.rows import Row
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
@@ -31,11 +36,6 @@ from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.units import dealt
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
-from bench.large_cursor import LargeCursor, make
-from bench.rows import Row
 from pipeline.tests.fleet_maker import costs_of_tasks, cut_costs, pareto_fleet, skew
 from pipeline.tests.real_cursors import EAGER, Fleet, fleet, until
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
+
+from bench.rows import Row
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.format.pulsar import position_info, ranges
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-
-from bench.rows import Row
 from daemon.tests.format.pulsar.oracle import MESSAGES
 
 T = TypeVar("T")

@@ -15,13 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.rows import Row
 from cursorkeeper.core.footer import Footer, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
-
-from bench.rows import Row
 from pipeline.tests.fleet_maker import footer_of, write_footers
 
 CURSORS = 100_000

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from bench.rows import Row
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper_clients.ack_stream import Acks, LayoutItem, LayoutState, LedgerAcks, ResumingSource
 from cursorkeeper_clients.stack import Standalone
-
-from bench.rows import Row
 
 AIM = {"random": 1e6, "runs": 5e6}
 IN_FLIGHT = 24

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from cursorkeeper.demo.source import TOPIC
-from cursorkeeper.demo.workload import BadCase
 from pyroaring import BitMap
 
+from cursorkeeper.demo.source import TOPIC
+from cursorkeeper.demo.workload import BadCase
 from testcontainers_tests.cluster import faults
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.nodes import GATEWAY_PORT, PYTHON, STREAM_PORT, BadCaseNode, DaemonNode

@@ -8,10 +8,10 @@ import random
 from collections.abc import Iterable
 
 import pytest
-from cursorkeeper.demo.random_acks import BATCH_SIZE, KEPT, OPEN_LEDGER, START
-from cursorkeeper_clients.ack_stream.values import CursorState, PartialBatch, Position
 from pyroaring import BitMap
 
+from cursorkeeper.demo.random_acks import BATCH_SIZE, KEPT, OPEN_LEDGER, START
+from cursorkeeper_clients.ack_stream.values import CursorState, PartialBatch, Position
 from testcontainers_tests.cluster.truth import WHOLE, Ack, Truth, Verdict
 
 SEED = 5

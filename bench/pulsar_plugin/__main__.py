@@ -7,10 +7,9 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from cursorkeeper_clients.stack.pulsar import DEFAULT_VERSION, VERSIONS
-
 from bench.pulsar_plugin import cost, loads
 from bench.rows import Row, show
+from cursorkeeper_clients.stack.pulsar import DEFAULT_VERSION, VERSIONS
 
 PARTS = ("cost", "full", "loads", "memory")
 

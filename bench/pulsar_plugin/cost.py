@@ -12,11 +12,10 @@ from math import nan
 from statistics import median
 from time import monotonic
 
-from cursorkeeper_clients.stack import PulsarBroker
-from cursorkeeper_clients.stack.pulsar import DEFAULT_VERSION
-
 from bench.pulsar_plugin.field import Field, compiler_seconds, cpu_seconds, field
 from bench.rows import Row
+from cursorkeeper_clients.stack import PulsarBroker
+from cursorkeeper_clients.stack.pulsar import DEFAULT_VERSION
 
 BACKLOG = 120_000
 FLOW_LEAD_S, FLOW_S = 0.7, 5.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from cursorkeeper_clients.gap import Gap
 
 HOURS_MS = 1e7

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from cursorkeeper_clients import tasks
 from cursorkeeper_clients.ack_stream.errors import SessionLost, SessionRefused
 from cursorkeeper_clients.ack_stream.resuming import ResumingSource

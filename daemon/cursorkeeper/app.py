@@ -19,6 +19,10 @@ from pathlib import Path
 import grpc
 import msgspec
 import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from msgspec import structs
+
 from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans.pulsar_store import PulsarStore
@@ -42,9 +46,6 @@ from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
-from msgspec import structs
 
 log = structlog.get_logger("cursorkeeper")
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
+
 from cursorkeeper.core import sizes
 from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import grpc
 import structlog
-from cursorkeeper.core.errors import ExplainedError
 from grpc_health.v1 import health_pb2 as pb
+
+from cursorkeeper.core.errors import ExplainedError
 
 log = structlog.get_logger("cursorkeeper")
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper.core.table import diagram
 
 ROOT = Path(__file__).resolve().parents[2]

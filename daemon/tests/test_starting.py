@@ -15,12 +15,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from cursorkeeper import starting
-from cursorkeeper.starting import Patience, StartError, check_serving
-from cursorkeeper_clients.stack.ports import free_port
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 
+from cursorkeeper import starting
+from cursorkeeper.starting import Patience, StartError, check_serving
+from cursorkeeper_clients.stack.ports import free_port
 from daemon.tests.runtime.virtual import until, virtual
 
 STATUS = health_pb2.HealthCheckResponse

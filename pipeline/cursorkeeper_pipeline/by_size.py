@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from cursorkeeper.core.names import CursorName
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from cursorkeeper.core.names import CursorName
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.options import OptionError, Options
 from cursorkeeper_pipeline.source.side_by_side import telling

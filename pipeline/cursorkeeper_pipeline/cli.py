@@ -22,11 +22,11 @@ from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
+from typer.core import TyperGroup
+
 from cursorkeeper.cli.main import PlainCommand
 from cursorkeeper.cli.options import BrokerConf, Config, Debug, Gateway, Root, Zookeeper
 from cursorkeeper.cli.problems import USAGE, Problem, install
-from typer.core import TyperGroup
-
 from cursorkeeper_pipeline import job_file
 from cursorkeeper_pipeline.jobs.frame import FAILED, JOBS, LOCAL, SETTINGS_FIELD, Job, Reporter
 from cursorkeeper_pipeline.redaction import SECRET_OPTIONS

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 from cursorkeeper.cli.problems import USAGE, Problem, explain
-
 from cursorkeeper_pipeline.source.options import OptionError
 
 _OURS = re.compile(r"^[ \t|]*(?:\S*?: )?cursorkeeper[\w.]*\.(\w+): (.*)$", re.MULTILINE)

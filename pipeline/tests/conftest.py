@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.stack.pulsar import QUICK
-
 from pipeline.tests import workers
 from pipeline.tests.spark_jvm import LONG_JVM, QUICK_JVM
 from pipeline.tests.warm_workers import warm_python
@@ -71,8 +71,9 @@ def started(builder: SparkSession.Builder) -> SparkSession:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """local[2], as small and as quick to start as it goes. For so few rows compiling a plan takes longer than interpreting it: Spark
     interprets here, and compiles in the sessions that tests of commands and of the cluster begin."""
-    from cursorkeeper_pipeline.session import DEFAULTS
     from pyspark.sql import SparkSession
+
+    from cursorkeeper_pipeline.session import DEFAULTS
 
     workers.only_session(tmp_path_factory.getbasetemp().parent)
     folder: Path = tmp_path_factory.mktemp("spark")

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+from pyroaring import BitMap
+
 from cursorkeeper.cli import connect, export
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.migrating import Outcome
@@ -47,9 +50,6 @@ from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import Between, Places
 from cursorkeeper_pipeline.source.options import Options
-from msgspec import structs
-from pyroaring import BitMap
-
 from daemon.tests.support.world import SilentTelemetry, Source, acks
 
 FIRST, SECOND, LAST = 9_000_000_007, 9_000_000_009, 9_000_000_012

@@ -23,7 +23,6 @@ from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.source.options import Options
-
 from daemon.tests.support import whole
 from daemon.tests.support.world import SilentTelemetry, Source, acks
 

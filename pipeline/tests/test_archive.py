@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+
 from cursorkeeper.cli import connect
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
@@ -24,7 +25,6 @@ from cursorkeeper_pipeline.jobs.day_tables import DayTables
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import OptionError, Options
-
 from pipeline.tests.real_cursors import fleet, options_of
 from pipeline.tests.test_transforms import NOW, expect, frame, row
 

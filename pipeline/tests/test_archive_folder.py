@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pytest
+
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
 from cursorkeeper_pipeline.source.options import OptionError
 

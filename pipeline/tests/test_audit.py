@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
 from cursorkeeper.core.footer import EmptyBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
@@ -30,8 +32,6 @@ from cursorkeeper_pipeline.jobs.audit import Arguments, seconds
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import OptionError
-from pyspark.sql.pandas.types import from_arrow_schema
-
 from pipeline.tests.real_cursors import EAGER, LEDGERS, Fleet, fleet, options_of
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from cursorkeeper.cli.checking import FINDINGS_MAX, Report
 from cursorkeeper.cli.connect import footer_store
 from cursorkeeper.cli.problems import CommandError
@@ -24,7 +25,6 @@ from cursorkeeper_pipeline.source.checks import Checked, Checker, Finding, Room,
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Found, Reader
-
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 
 NAME = CursorName("persistent://t/ns/topic", "sub")

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import pytest
+from typer.testing import CliRunner, Result
+
 from cursorkeeper.cli import main as program
 from cursorkeeper.cli.problems import CommandError, install
 from cursorkeeper.settings import Settings
@@ -21,7 +23,6 @@ from cursorkeeper_pipeline.jobs import frame
 from cursorkeeper_pipeline.redaction import is_secret, masked
 from cursorkeeper_pipeline.source.options import OptionError
 from cursorkeeper_pipeline.submit import Submit
-from typer.testing import CliRunner, Result
 
 
 def pipeline(*arguments: str, **environment: str) -> Result:
@@ -317,8 +318,9 @@ def test_what_is_not_ours_keeps_its_first_line() -> None:
 
 def test_a_line_says_how_far_a_remote_query_is(capsys: pytest.CaptureFixture[str]) -> None:
     """Told by Spark's own client, also that it is over because it failed."""
-    from cursorkeeper_pipeline.session import show
     from pyspark.sql.connect.shell.progress import Progress, StageInfo
+
+    from cursorkeeper_pipeline.session import show
 
     with pytest.raises(ZeroDivisionError), Progress(handlers=[show], operation_id="one") as progress:  # type: ignore[list-item]
         progress.update_ticks([StageInfo(0, 6, 6, 0, True), StageInfo(1, 2, 0, 0, False)], 2, "one")

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.source.keys import cursor_key
-
 from pipeline.tests.cluster import SPECULATING, WORKER_HOSTS, SparkCluster
 from pipeline.tests.migration_world import migration_world
 from pipeline.tests.real_cursors import fleet

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from cursorkeeper.cli import checking, reading
 from cursorkeeper.core.footer import FooterState, SnapshotBase
 from cursorkeeper.core.names import CursorName
@@ -24,7 +25,6 @@ from cursorkeeper_pipeline.jobs import compact, compacting
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
 from cursorkeeper_pipeline.source.options import OptionError, Options
 from cursorkeeper_pipeline.transforms.cold import Rule, choose
-
 from daemon.tests.support.world import Source, acks
 from pipeline.tests.real_cursors import LEDGERS, Fleet, fleet, options_of
 from pipeline.tests.test_transforms import NOW, expect, frame, row

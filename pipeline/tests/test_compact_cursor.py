@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from cursorkeeper.cli import checking, reading
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer, FooterState, InlineBase, SnapshotBase
@@ -18,7 +19,6 @@ from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_pipeline.jobs import compacting
 from cursorkeeper_pipeline.jobs.compacting import Chosen, compact
 from cursorkeeper_pipeline.transforms.cold import FIRST, SECOND, Rule
-
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, acks, closed, opened, partial

@@ -10,6 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
 from cursorkeeper.core.state import AckState
@@ -19,7 +21,6 @@ from cursorkeeper_pipeline.decode.columns import BATCH_BYTES, Batches, same
 from cursorkeeper_pipeline.decode.extents import BLOCK_RUNS, count_runs, extents, runs_in_blocks, runs_of
 from cursorkeeper_pipeline.decode.holes import HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import bit_sets, living_partials, partial_columns
-from pyroaring import BitMap
 
 SEEDS = range(40)
 

@@ -9,6 +9,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.reading import read_cursor
@@ -19,7 +20,6 @@ from cursorkeeper_pipeline.jobs import export
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
 from cursorkeeper_pipeline.sinks.comparing import Comparing
 from cursorkeeper_pipeline.sinks.record import State
-
 from pipeline.tests.migration_world import RUN, StopsAt, dies, lost_its_session, migration_world, state
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

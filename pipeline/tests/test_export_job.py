@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.cloudpickle import register_pickle_by_value
+
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_pipeline.jobs import export
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
-from pyspark.cloudpickle import register_pickle_by_value
-
 from pipeline.tests import migration_world as module
 from pipeline.tests.migration_world import Exits, MigrationWorld, migration_world, newest_report
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+
 from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec
 from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.format.pulsar import cursor_info
@@ -24,7 +25,6 @@ from cursorkeeper_pipeline.sinks.pins import Pin, Pins
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
 from cursorkeeper_pipeline.sinks.swapping import Seen, Swap, look
 from cursorkeeper_pipeline.sinks.tasks import LEFT
-
 from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, state, within
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import Source, acks

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, IsNotNull
+
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
@@ -27,8 +29,6 @@ from cursorkeeper_pipeline.source.keys import bucket_of, cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import _refs, plan_spans
 from cursorkeeper_pipeline.source.reader import wanted
-from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, IsNotNull
-
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
 
 ROOT = "/cursorkeeper/cursors"

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, FooterState
@@ -20,7 +21,6 @@ from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline.source import shards
 from cursorkeeper_pipeline.source.options import Options
-
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
 
 ROOT = "/cursorkeeper/cursors"

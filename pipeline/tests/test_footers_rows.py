@@ -9,6 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import (
     ChainLedger,
@@ -29,9 +32,6 @@ from cursorkeeper_pipeline.decode import footer_rows
 from cursorkeeper_pipeline.decode.footer_rows import Read
 from cursorkeeper_pipeline.schemas import CURSORS, SEGMENTS
 from cursorkeeper_pipeline.source.keys import cursor_key
-from hypothesis import given
-from hypothesis import strategies as st
-
 from pipeline.tests.fleet_maker import footer_of, name_of
 
 NAME = CursorName("persistent://tenant/ns/topic-partition-3", "sub|x")

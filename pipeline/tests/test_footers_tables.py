@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
+
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
@@ -20,7 +21,6 @@ from cursorkeeper_pipeline.source.footers import Cursors, Segments
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Table
-
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
 
 MANY = 1_000

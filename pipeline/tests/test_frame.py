@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from cursorkeeper_pipeline.jobs.frame import Reporter
 
 EVIL = "persistent://t/n/\x1b]0;owned\x07\x1b[2J[red]\r\n\x9b31m|s"

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, Previous
 from cursorkeeper.core.names import CursorName
@@ -26,8 +28,6 @@ from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.history import History
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader
-from pyroaring import BitMap
-
 from pipeline.tests.fleet_maker import footer_of, write_footers
 
 ROOT = "/cursorkeeper/cursors"

@@ -5,6 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from google_crc32c import value as crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.cli.reading import End
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
@@ -29,10 +34,6 @@ from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import Rows, Unreadable, Where, runs
 from cursorkeeper_pipeline.source.history import ended_us
 from cursorkeeper_pipeline.source.window import Window, moment_us
-from google_crc32c import value as crc32c
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
 
 NAME = CursorName("persistent://t/ns/topic", "sub")
 WHERE = Where(5, 77, 1_000_000, 3)

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pytest
+
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
@@ -20,7 +21,6 @@ from cursorkeeper_pipeline.source.history import Deltas, History
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader
-
 from pipeline.tests.real_cursors import EAGER, fleet, options_of
 
 pytestmark = pytest.mark.jvm

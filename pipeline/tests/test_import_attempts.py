@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.sinks.comparing import Comparing
 from cursorkeeper_pipeline.sinks.record import State
 from cursorkeeper_pipeline.sinks.tasks import LEFT
-
 from pipeline.tests.migration_world import LAST, RUN, StopsAt, dies, lost_its_session, migration_world, ref_of, state
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

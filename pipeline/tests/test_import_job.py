@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from pyspark.cloudpickle import register_pickle_by_value
+
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.jobs import import_
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.record import Record, State, folder_of
 from cursorkeeper_pipeline.sinks.tasks import LEFT
-from pyspark.cloudpickle import register_pickle_by_value
-
 from pipeline.tests import migration_world as module
 from pipeline.tests.migration_world import LAST, Exits, MigrationWorld, Slow, migration_world, newest_report, ref_of, state
 from pipeline.tests.spark_jvm import QUICK_JVM

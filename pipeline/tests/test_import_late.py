@@ -11,6 +11,8 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from msgspec import structs
+
 from cursorkeeper.cli.connect import Ports, footer_store
 from cursorkeeper.cli.cursor_making import footer_of
 from cursorkeeper.cli.import_listener import ImportListener
@@ -25,8 +27,6 @@ from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import HALF_MADE, Comparing
 from cursorkeeper_pipeline.sinks.importing import OneImport, is_nobodys, is_of_run, named
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
-from msgspec import structs
-
 from daemon.tests.migration.pulsar_world import HASTY, REF, PulsarWorld, state
 from daemon.tests.runtime.virtual import virtual
 from pipeline.tests.migration_world import MUTATIONS, READS, RUN, StopsAt

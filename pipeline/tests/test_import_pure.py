@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.cli.problems import CommandError, Problem
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
@@ -28,7 +30,6 @@ from cursorkeeper_pipeline.sinks.importing import is_nobodys, named
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, State, checked_id, folder_of, id_of
 from cursorkeeper_pipeline.sinks.tasks import each, row_of
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES, tasks_for
-from pyroaring import BitMap
 
 REF = PulsarCursorRef("persistent://t/ns/a topic", "sub")
 NAME = CursorName(*REF)

@@ -6,6 +6,7 @@ import asyncio
 
 import pyarrow as pa
 import pytest
+
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.ledgers import custom_metadata
@@ -15,7 +16,6 @@ from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.ledgers import Ledgers
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.tables import table_of
-
 from pipeline.tests.real_cursors import fleet, options_of
 
 pytestmark = pytest.mark.jvm

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline import job_file
 from cursorkeeper_pipeline.jobs import export, import_

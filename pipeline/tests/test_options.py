@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
+
 from cursorkeeper_pipeline.source.options import Mode, OptionError, Options
 
 GIVEN = {"zookeeper": "127.0.0.1:2181", "gateway": "127.0.0.1:7651"}

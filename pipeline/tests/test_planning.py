@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cursorkeeper_pipeline.by_size import passes
 from cursorkeeper_pipeline.source.cursor_plan import tasks_for
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.planning import bin_pack, grouped
 from cursorkeeper_pipeline.source.units import dealt
-from hypothesis import given
-from hypothesis import strategies as st
-
 from pipeline.tests.fleet_maker import cut_costs, pareto_fleet, skew
 
 COSTS = st.lists(st.integers(0, 1 << 40), max_size=200)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.cli import connect
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.names import CursorName
@@ -33,8 +35,6 @@ from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import SPAN_TOPICS, PulsarCursors, Span, SpansPart, backlog, packed, spans_of
-from pyroaring import BitMap
-
 from daemon.tests.migration.pulsar_world import PulsarWorld, state
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs import report
 from cursorkeeper_pipeline.jobs.frame import Reporter

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import FooterState, Stats, Truncation
 from cursorkeeper.core.names import CursorName

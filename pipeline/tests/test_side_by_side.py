@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.migration.errors import Kind, MigrationError

@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.functions import broadcast, count
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.testing import assertSchemaEqual
+
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as codec
@@ -20,12 +26,6 @@ from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.fleet import Fleet
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import TABLES, OptionError
-from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.functions import broadcast, count
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.testing import assertSchemaEqual
-
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
 from pipeline.tests.real_cursors import EAGER, LEDGERS
 from pipeline.tests.real_cursors import fleet as real_fleet

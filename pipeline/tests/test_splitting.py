@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import cast
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, SnapshotBase, Stats
 from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.values import Segment, Slice
@@ -16,8 +18,6 @@ from cursorkeeper_clients.bookkeeper.port import LedgerStore, ReadChunk
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.splitting import Splitter, cuts, pieces_wanted, starts_in
 from cursorkeeper_pipeline.source.state_size import state_bytes
-from pyroaring import BitMap
-
 from pipeline.tests.fleet_maker import footer_of, name_of
 
 NAME = name_of(1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
 from cursorkeeper.cli.problems import AWAY, CommandError, explain
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
@@ -34,7 +35,6 @@ from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Budget, StateReader
 from cursorkeeper_pipeline.source.units import Sized, Unit, UnitsPart, cut_units
-
 from daemon.tests.cli.conftest import EAGER, NO_INLINE, CliWorld
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, acks, partial, ranges, small

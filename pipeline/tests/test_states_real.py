@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
 from cursorkeeper.cli import connect, exchange
 from cursorkeeper.cli.export import read_state
 from cursorkeeper.cli.output import Bar
@@ -26,7 +27,6 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.keys import cursor_key
-
 from daemon.tests.support.world import SilentTelemetry, Source, partial, ranges
 from pipeline.tests.real_cursors import EAGER, LEDGERS, Fleet, fleet, options_of, until
 

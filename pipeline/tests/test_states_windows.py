@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterable, Sequence
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.footer import EntryAddress, SnapshotBase
 from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
@@ -15,7 +17,6 @@ from cursorkeeper.core.window import WHOLE, Span, StateWindow
 from cursorkeeper_pipeline.decode.extents import carried, extents
 from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import living_partials
-from pyroaring import BitMap
 
 SEEDS = range(150)
 BASE = SnapshotBase(ledger=9, first_entry=3, last_entry=99, num_parts=1, length=1, crc32c=1)

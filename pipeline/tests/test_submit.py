@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper.core.footer import Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_pipeline.source.checks import Checks

@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.source.keys import cursor_key
-
 from pipeline.tests.real_cursors import fleet, options_of
 from pipeline.tests.test_history_table import NAMES
 from pipeline.tests.test_states_real import CUT, DAMAGED, GOOD, LOST, Told, entries, make, wanted

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.core.positions import Position
@@ -20,7 +22,6 @@ from cursorkeeper.pulsar_broker.settings import VERSIONS, PulsarSettings
 from cursorkeeper.sizes.holes import Workload
 from cursorkeeper.sizes.measure import measure
 from cursorkeeper_pipeline import schemas
-from pyroaring import BitMap
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

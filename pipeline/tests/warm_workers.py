@@ -28,14 +28,15 @@ def warm_python(folder: Path) -> str:
 def main() -> None:
     import gc
 
-    import cursorkeeper_pipeline.source.reader
-    import cursorkeeper_pipeline.source.table  # noqa: F401
     import pyspark.sql.worker.create_data_source
     import pyspark.sql.worker.data_source_pushdown_filters
     import pyspark.sql.worker.lookup_data_sources
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
+
+    import cursorkeeper_pipeline.source.reader
+    import cursorkeeper_pipeline.source.table  # noqa: F401
 
     gc.freeze()
     manager()

@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cursorkeeper.demo.processes import scrape
-from cursorkeeper.demo.workload import BadCase
 from testcontainers.core.network import Network
 
+from cursorkeeper.demo.processes import scrape
+from cursorkeeper.demo.workload import BadCase
 from testcontainers_tests.cluster.disk import DATA, Disk
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node

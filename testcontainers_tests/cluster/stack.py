@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Any
 
 import docker.errors
+from testcontainers.core.network import Network
+
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.ack_stream.values import CursorState
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
-from testcontainers.core.network import Network
-
 from testcontainers_tests.cluster.disk import Disk
 from testcontainers_tests.cluster.host import LABELS
 from testcontainers_tests.cluster.images import Images

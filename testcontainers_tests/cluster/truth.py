@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.plays import acked_in
 from cursorkeeper.demo.random_acks import BATCH_SIZE, SPANS, Entry, make_batch
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper_clients.ack_stream.values import CursorState
-from pyroaring import BitMap
 
 SHOWN_MAX = 5
 Ack = tuple[int, int, int]

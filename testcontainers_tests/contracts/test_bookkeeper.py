@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 from clients.tests.bookkeeper.test_contract import *  # noqa: F403
 from clients.tests.bookkeeper.worlds import RealWorld, World
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from testcontainers_tests.cluster.stack import ContainerStack
 
 

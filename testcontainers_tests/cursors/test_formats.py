@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR
-
 from daemon.tests.end_to_end.stored import reading, stored
 from testcontainers_tests.cluster import faults
 from testcontainers_tests.cluster.nodes import STREAM_PORT, SourceNode

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Sequence
 
 from cursorkeeper.core.footer import FooterState
-
 from daemon.tests.end_to_end.stored import Stored, reading, stored
 from testcontainers_tests.cluster import faults
 from testcontainers_tests.cluster.nodes import STREAM_PORT, DaemonNode, SourceNode

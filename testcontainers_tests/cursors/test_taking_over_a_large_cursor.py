@@ -13,7 +13,6 @@ from cursorkeeper.demo.plays import recover
 from cursorkeeper.demo.source import SUBSCRIPTION, TOPIC
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper.format.record import Kind, peek
-
 from daemon.tests.end_to_end.stored import reading, stored
 from testcontainers_tests.cluster.nodes import STREAM_PORT, BadCaseNode, DaemonNode
 from testcontainers_tests.cluster.stack import ContainerStack

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from cursorkeeper.core.names import ROOT
 from pyroaring import BitMap
 
+from cursorkeeper.core.names import ROOT
 from tools.record_release import native_stories, pulsar_stories
 from tools.record_release.stage import Json, Stage, stage
 from tools.record_release.stories import Ended, Story

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 
-from cursorkeeper_clients.ack_stream.values import AckedIndexes, LayoutItem, LedgerAcks, PartialBatch, Position
 from pyroaring import BitMap
 
+from cursorkeeper_clients.ack_stream.values import AckedIndexes, LayoutItem, LedgerAcks, PartialBatch, Position
 from tools.record_release.stage import Cursor, Stage, until
 from tools.record_release.stories import (
     CLOSED,

@@ -29,7 +29,6 @@ from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_clients.zookeeper import errors as zk_errors
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
-
 from tools.record_release.truth import Truth
 
 NAME = "recorded"

@@ -6,9 +6,9 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from cursorkeeper_clients.ack_stream.values import AckedIndexes, LayoutItem, LayoutState, LedgerAcks, PartialBatch
 from pyroaring import BitMap
 
+from cursorkeeper_clients.ack_stream.values import AckedIndexes, LayoutItem, LayoutState, LedgerAcks, PartialBatch
 from tools.record_release.stage import Cursor, Json, Stage
 
 CLOSED, OPEN, TRIMMED = LayoutState.CLOSED, LayoutState.OPEN, LayoutState.TRIMMED

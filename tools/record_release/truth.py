@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cursorkeeper_clients.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
 from pyroaring import BitMap
+
+from cursorkeeper_clients.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
 
 Entry = tuple[int, int]
 PROGRESS = (LayoutState.OPEN, LayoutState.CLOSED, LayoutState.TRIMMED)

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.values import U32, AckedIndexes, Acks, LedgerAcks, PartialBatch
-from pyroaring import BitMap
 
 WORD_BITS = 64
 _U32_MAX = 0xFFFFFFFF

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pyroaring import BitMap
+
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.columns import ack_set_of, missing_of, u32_column
 from cursorkeeper_clients.ack_stream.messages import layout_of, layout_run, position, position_of
 from cursorkeeper_clients.ack_stream.values import LayoutItem, LayoutState, Position
-from pyroaring import BitMap
 
 BATCH_SIZE_MAX = 65_536
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import grpc
 import grpc.aio
+
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.columns import BatchLimits
 from cursorkeeper_clients.ack_stream.fake_cursor import FakeCursor

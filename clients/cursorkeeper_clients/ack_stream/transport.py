@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 import grpc
 import grpc.aio
+
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.errors import AckStreamError, stream_ended
 from cursorkeeper_clients.ack_stream.settings import SourceSettings

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import grpc
 import grpc.aio
+
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
 from cursorkeeper_clients._proto import ledgers_pb2_grpc
 from cursorkeeper_clients.bookkeeper.errors import GatewayError, Operation, Outcome, from_failure, from_status

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from aiozk import protocol
+
 from cursorkeeper_clients.zookeeper.errors import MultiFailed, NoNode, RolledBack, ZooKeeperError, error_from_code
 from cursorkeeper_clients.zookeeper.values import (
     Check,

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from aiozk import protocol
+
 from cursorkeeper_clients.zookeeper.codec import Request
 from cursorkeeper_clients.zookeeper.errors import ConnectionLost, ProtocolBroken, ZooKeeperError
 

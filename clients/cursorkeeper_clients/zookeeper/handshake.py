@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiozk import protocol
+
 from cursorkeeper_clients.zookeeper.errors import ProtocolBroken
 
 _LENGTH = struct.Struct("!i")

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from aiozk import protocol
+
 from cursorkeeper_clients.zookeeper import codec
 from cursorkeeper_clients.zookeeper.back_off import BackOff
 from cursorkeeper_clients.zookeeper.connection import Connection, Listener

@@ -7,6 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
+
+from clients.tests.ack_stream.conftest import SETTINGS
+from clients.tests.ack_stream.keepers import Keeper
 from cursorkeeper_clients.ack_stream import (
     AckedIndexes,
     Acks,
@@ -24,10 +28,6 @@ from cursorkeeper_clients.ack_stream import (
     SourceSession,
 )
 from cursorkeeper_clients.ack_stream.errors import Contradiction, CursorRefused, Fenced, HeldElsewhere, NoSuchCursor
-from pyroaring import BitMap
-
-from clients.tests.ack_stream.conftest import SETTINGS
-from clients.tests.ack_stream.keepers import Keeper
 
 LAYOUT = (LayoutItem(10, LayoutState.CLOSED, 100), LayoutItem(12, LayoutState.OPEN))
 START = Position(10, -1)

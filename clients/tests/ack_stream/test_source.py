@@ -10,6 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import pytest_asyncio
+from pyroaring import BitMap
+
+from clients.tests.ack_stream.conftest import SETTINGS, until
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream import (
     Acks,
@@ -34,9 +37,6 @@ from cursorkeeper_clients.ack_stream import (
 from cursorkeeper_clients.ack_stream.errors import BY_CODE, CursorDamaged, KeeperBusy, stream_ended
 from cursorkeeper_clients.ack_stream.fake_keeper import FakeKeeper
 from cursorkeeper_clients.ack_stream.recovered import RecoveredParts
-from pyroaring import BitMap
-
-from clients.tests.ack_stream.conftest import SETTINGS, until
 
 OPEN = (LayoutItem(7, LayoutState.OPEN),)
 

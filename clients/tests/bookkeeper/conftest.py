@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
-from cursorkeeper_clients.stack import Standalone
 
 from clients.tests.bookkeeper.worlds import FakeWorld, RealWorld, World
+from cursorkeeper_clients.bookkeeper.port import LedgerStore
+from cursorkeeper_clients.stack import Standalone
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+
 from cursorkeeper_clients.bookkeeper import GatewayError, GatewayFenced, GatewayRefused, GatewayRetry, GatewayRoll, Outcome
 from cursorkeeper_clients.bookkeeper.append_queue import AppendQueue
 from cursorkeeper_clients.bookkeeper.errors import Operation, connection_lost

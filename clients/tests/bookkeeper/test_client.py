@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
+
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
 from cursorkeeper_clients._proto import ledgers_pb2_grpc
 from cursorkeeper_clients.bookkeeper import GatewayError, GatewayRefused, GatewayRetry, GatewayRoll, LedgerSpec, Outcome

@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Awaitable
 
 import pytest
+
+from clients.tests.bookkeeper.worlds import World
 from cursorkeeper_clients.bookkeeper import (
     Digest,
     GatewayError,
@@ -21,8 +23,6 @@ from cursorkeeper_clients.bookkeeper import (
     Outcome,
     ReadChunk,
 )
-
-from clients.tests.bookkeeper.worlds import World
 
 OURS = {"application": b"cursorkeeper", "cursor": b"t|s"}
 PULSAR_DATA = {"application": b"pulsar", "component": b"managed-ledger", "pulsar/managed-ledger": b"t/n/persistent/topic"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
 from cursorkeeper_clients.bookkeeper.errors import (
     BY_REACTION,

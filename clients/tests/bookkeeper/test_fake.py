@@ -6,6 +6,8 @@ import asyncio
 import random
 
 import pytest
+
+from clients.tests.support.virtual_loop import run
 from cursorkeeper_clients.bookkeeper import (
     GatewayError,
     GatewayFenced,
@@ -19,8 +21,6 @@ from cursorkeeper_clients.bookkeeper import (
     Outcome,
 )
 from cursorkeeper_clients.bookkeeper.fake import Damage, FakeBookKeeper, FakeGateway, Fault
-
-from clients.tests.support.virtual_loop import run
 
 OURS = {"application": b"cursorkeeper"}
 Trace = list[str]

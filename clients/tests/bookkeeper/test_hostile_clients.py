@@ -17,13 +17,14 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2
+
 from cursorkeeper_clients._proto import ledgers_pb2 as pb
 from cursorkeeper_clients.bookkeeper import GatewayRefused, GatewayRetry, GatewayRoll, LedgerSpec
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.stack import JavaProcess, LocalCluster
 from cursorkeeper_clients.stack.ports import free_port
-from grpc_health.v1 import health_pb2
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
+from clients.tests.bookkeeper.worlds import RealWorld
 from cursorkeeper_clients.bookkeeper import GatewayRefused, LedgerSpec, Outcome
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
-
-from clients.tests.bookkeeper.worlds import RealWorld
 
 pytestmark = pytest.mark.jvm
 MINE, OTHERS = "0" * 32, "1" * 32

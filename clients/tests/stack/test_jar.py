@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper_clients.stack import StackError, check_java, find_jar
 from cursorkeeper_clients.stack.jar import JAR_IN_REPOSITORY, JAR_NAME, JAR_VARIABLE, SOURCES_IN_REPOSITORY
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper_clients.stack import JavaProcess, StackError
 
 Launch = Callable[..., JavaProcess]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from cursorkeeper_clients.bookkeeper import GatewayError, GatewayRetry, LedgerSpec, Outcome
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings

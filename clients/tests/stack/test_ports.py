@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from cursorkeeper_clients.stack.ports import free_port
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper_clients.stack import PulsarCluster, StackError, Standalone
 from cursorkeeper_clients.stack.pulsar import VERSIONS, class_path, spawn_tied
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper_clients.stack import JavaProcess, LocalCluster
 from cursorkeeper_clients.stack.ports import free_port
 

@@ -11,6 +11,9 @@ import time
 from dataclasses import replace
 
 import pytest
+
+from clients.tests.zookeeper.wait import until
+from clients.tests.zookeeper.worlds import SETTINGS, World
 from cursorkeeper_clients.zookeeper import ZooKeeper
 from cursorkeeper_clients.zookeeper.errors import (
     BadVersion,
@@ -39,9 +42,6 @@ from cursorkeeper_clients.zookeeper.values import (
     WatchFired,
     WatchKind,
 )
-
-from clients.tests.zookeeper.wait import until
-from clients.tests.zookeeper.worlds import SETTINGS, World
 
 # --- nodes -------------------------------------------------------------------------------------------------------------------------
 

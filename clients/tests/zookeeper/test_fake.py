@@ -6,6 +6,8 @@ import asyncio
 import random
 
 import pytest
+
+from clients.tests.support.virtual_loop import run
 from cursorkeeper_clients.zookeeper import ZooKeeper, ZooKeeperSettings
 from cursorkeeper_clients.zookeeper.errors import (
     BadVersion,
@@ -19,8 +21,6 @@ from cursorkeeper_clients.zookeeper.errors import (
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from cursorkeeper_clients.zookeeper.fake_faults import ANY, Delay, Expire, Fault, Late, NotNow, UnknownDone, UnknownNotDone
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION, Check, SessionState, WatchFired, WatchKind
-
-from clients.tests.support.virtual_loop import run
 
 
 async def _two(seed: int = 1) -> tuple[FakeZooKeeperServer, FakeZooKeeper, FakeZooKeeper]:

@@ -19,13 +19,13 @@ import time
 from dataclasses import replace
 
 import pytest
-from cursorkeeper_clients.zookeeper import ZooKeeper
-from cursorkeeper_clients.zookeeper.errors import BadVersion, ConnectionLost, NotConnected, OutcomeUnknown
-from cursorkeeper_clients.zookeeper.values import Create, Delete, SessionState, WatchFired, WatchKind
 
 from clients.tests.zookeeper.server_process import ServerProcess
 from clients.tests.zookeeper.wait import LIMIT_S, until
 from clients.tests.zookeeper.worlds import SETTINGS, RealWorld
+from cursorkeeper_clients.zookeeper import ZooKeeper
+from cursorkeeper_clients.zookeeper.errors import BadVersion, ConnectionLost, NotConnected, OutcomeUnknown
+from cursorkeeper_clients.zookeeper.values import Create, Delete, SessionState, WatchFired, WatchKind
 
 pytestmark = pytest.mark.jvm
 

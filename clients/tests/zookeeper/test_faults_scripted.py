@@ -13,6 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from clients.tests.zookeeper.scripted_server import EVENT, Peer, ScriptedServer, event, node, stat
+from clients.tests.zookeeper.wait import until
 from cursorkeeper_clients.zookeeper import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.back_off import BackOff
 from cursorkeeper_clients.zookeeper.connection import XID_MAX
@@ -26,9 +29,6 @@ from cursorkeeper_clients.zookeeper.errors import (
 )
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper_clients.zookeeper.values import SessionState, WatchFired, WatchKind
-
-from clients.tests.zookeeper.scripted_server import EVENT, Peer, ScriptedServer, event, node, stat
-from clients.tests.zookeeper.wait import until
 
 GET, EXISTS, SET_WATCHES, CLOSE = 4, 3, 101, -11
 BUSY_S = 15.0

@@ -7,6 +7,11 @@ import random
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.tests.support.virtual_loop import run
+from clients.tests.zookeeper.scripted_server import node
 from cursorkeeper_clients.zookeeper import codec, errors, rearm, sizes
 from cursorkeeper_clients.zookeeper.back_off import BackOff
 from cursorkeeper_clients.zookeeper.ensure import ensure_path
@@ -16,11 +21,6 @@ from cursorkeeper_clients.zookeeper.paths import Chroot, ancestors, check_path, 
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION, Check, Create, Delete, SetData
 from cursorkeeper_clients.zookeeper.watches import WatchTable
-from hypothesis import given
-from hypothesis import strategies as st
-
-from clients.tests.support.virtual_loop import run
-from clients.tests.zookeeper.scripted_server import node
 
 _paths = st.lists(st.text("abcé%.-", min_size=1, max_size=9).filter(lambda name: name not in (".", "..")), min_size=1, max_size=4).map(
     lambda names: "/" + "/".join(names)

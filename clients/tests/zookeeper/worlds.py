@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from clients.tests.zookeeper.proxy import FaultProxy
 from cursorkeeper_clients.zookeeper import ZooKeeper, ZooKeeperClient, ZooKeeperSettings
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-
-from clients.tests.zookeeper.proxy import FaultProxy
 
 SETTINGS = ZooKeeperSettings(session_timeout_ms=24_000, start_timeout_s=60, request_timeout_s=60, back_off_max_ms=500)
 """The longest session that the tests' server gives: a machine that stands still for some seconds ends no connection and no session."""

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from pyroaring import BitMap
 
 RANGE: Final = b"(:..:]"
 GROWTH_MAX: Final = 16_000_000

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.pulsar_broker.model import Acked, Kept, KeptForm, Reason, count, range_count, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
-from pyroaring import BitMap
 
 
 @dataclass(frozen=True, slots=True)

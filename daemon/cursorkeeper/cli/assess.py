@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from cursorkeeper.assess import html, words
 from cursorkeeper.assess.collect import Assessment
 from cursorkeeper.assess.internals import InternalsError

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from cursorkeeper.cli import connect, cursor_name, exchange, options, reading, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.output import Bar, json_line, say

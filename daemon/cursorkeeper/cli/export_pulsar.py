@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import typer
+
 from cursorkeeper.cli import connect, export, migrating, options, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.cursor_making import is_left_over

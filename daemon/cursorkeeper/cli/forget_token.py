@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
+
 from cursorkeeper.cli import connect, cursor_name, options, reading, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.footer_view import footer_json, footer_lines

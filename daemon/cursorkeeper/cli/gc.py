@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+
 from cursorkeeper.cli import connect, options, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.output import Bar, json_line, say

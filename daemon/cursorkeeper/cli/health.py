@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+
 from cursorkeeper.cli import options
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 

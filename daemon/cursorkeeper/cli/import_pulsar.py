@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+
 from cursorkeeper.cli import connect, export, migrating, options, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.cursor_making import footer_of, is_left_over, is_made_by, make_cursor

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from pyroaring import BitMap
+
 from cursorkeeper.cli import exchange
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.cursor_making import STALL_S, Imported, Part, Report, make_cursor
@@ -19,7 +21,6 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, Partial
 from cursorkeeper.settings import Settings
-from pyroaring import BitMap
 
 RANGES_PER_BATCH = 20_000
 LINES_PER_BATCH = 2_000

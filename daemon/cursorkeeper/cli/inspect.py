@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated, Any
 
 import typer
+
 from cursorkeeper.cli import connect, cursor_name, options, reading, roots, state_entries
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.footer_view import footer_json, footer_lines

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
+
 from cursorkeeper.cli import connect, options, roots
 from cursorkeeper.cli.footer_view import base_kind
 from cursorkeeper.cli.output import Bar, Table, json_line, say

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from msgspec import structs
+
 from cursorkeeper.broker_conf import read_properties
 from cursorkeeper.cli import connect, cursor_name
 from cursorkeeper.cli.output import Bar, json_line, say
@@ -29,7 +31,6 @@ from cursorkeeper.migration.journal import Journal, JournalError
 from cursorkeeper.settings import Settings, SettingsError
 from cursorkeeper_clients.bookkeeper.errors import GatewayError
 from cursorkeeper_clients.zookeeper.errors import ZooKeeperError
-from msgspec import structs
 
 JOBS_MAX = 64
 _PANEL = "Which cursors"

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
 import typer
+
 from cursorkeeper.cli import connect, migrating, options, roots
 from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError

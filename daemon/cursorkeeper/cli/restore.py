@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from cursorkeeper.cli import connect, cursor_name, options, roots
 from cursorkeeper.cli.cursor_making import Imported
 from cursorkeeper.cli.importing import Plan, run_import, scan

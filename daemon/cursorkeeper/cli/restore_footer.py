@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
 from cursorkeeper.cli import connect, cursor_name, options, roots
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.footer_view import footer_json

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
+
 from cursorkeeper.cli import connect
 from cursorkeeper.cli.output import say
 from cursorkeeper.cli.problems import USAGE, CommandError

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
 from cursorkeeper.cli import connect, options
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.limits import Limits

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from cursorkeeper.cli import options
 from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import USAGE, CommandError, install

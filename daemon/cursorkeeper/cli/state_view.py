@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
-from numpy.typing import NDArray
-from pyroaring import BitMap
 
 WINDOW_ENTRIES = 1 << 22
 _DIFFERENCES_MAX = 5

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 import typer
+
 from cursorkeeper.cli import connect, cursor_name, options, roots
 from cursorkeeper.cli.checking import Progress, Report, check
 from cursorkeeper.cli.connect import Ports

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import Partial
-from pyroaring import BitMap
 
 NO_ENTRIES = BitMap()
 NO_RANGES: U32 = np.empty(0, dtype=np.uint32)

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.bitmaps import between
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import (
@@ -33,7 +35,6 @@ from cursorkeeper.core.sizes import (
     set_containers_max,
 )
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, MarkDeleteProperties, Partial, PartialKey
-from pyroaring import BitMap
 
 PART_SETS_MAX = 1_024
 """Ledgers and partly acked batches in one part: encoding it does not hold up anybody."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.budget import ACK_BYTES, LAYOUT_BYTES, LEDGER_BYTES, PARTIAL_BYTES, growth_bytes, mixed_bytes
 from cursorkeeper.core.errors import Refusal, RefusedError

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import newer
 from cursorkeeper.core.values import Delta, LayoutItem, Partial, PartialKey
-from pyroaring import BitMap
 
 NOTHING = Delta()
 

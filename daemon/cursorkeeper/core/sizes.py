@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import (
     CursorProperties,
@@ -24,8 +27,6 @@ from cursorkeeper.core.values import (
     SnapshotEnd,
     Stamp,
 )
-from numpy.typing import NDArray
-from pyroaring import BitMap
 
 RECORD_HEADER_BYTES: Final = 40
 SLICE_HEADER_BYTES: Final = 21

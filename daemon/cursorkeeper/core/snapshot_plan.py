@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps, sizes
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, Partial, PartialKey, Segment, Slice
-from pyroaring import BitMap
 
 CONTAINER = 65_536
 _FIXED_BYTES = 64

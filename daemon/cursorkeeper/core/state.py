@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.budget import (
@@ -45,7 +47,6 @@ from cursorkeeper.core.values import (
     Segment,
     Slice,
 )
-from pyroaring import BitMap
 
 _PIECE_ENTRIES = 1 << 26
 """Acks are joined in pieces of so many entries where the budget may not suffice: a piece takes 8 MiB at most."""

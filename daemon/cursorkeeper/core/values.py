@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from cursorkeeper.core.positions import Position
 from pyroaring import BitMap
+
+from cursorkeeper.core.positions import Position
 
 
 class Stamp(NamedTuple):

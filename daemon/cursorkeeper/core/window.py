@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.footer import EntryAddress, SnapshotBase
 from cursorkeeper.core.positions import ENTRY_ID_MAX, FIRST, Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, Segment, Slice
-from pyroaring import BitMap
 
 
 class Span(NamedTuple):

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+
 from cursorkeeper.demo.processes import ProcessFailed
 from cursorkeeper.demo.trace import TraceError
 from cursorkeeper_clients.stack import StackError
-from rich.console import Console
-from rich.markup import escape
 
 
 class Told(Protocol):

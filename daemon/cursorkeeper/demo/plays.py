@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from pyroaring import BitMap
+from rich.console import Console
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
@@ -22,8 +25,6 @@ from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.ack_stream.values import CursorState
-from pyroaring import BitMap
-from rich.console import Console
 
 DAEMON_KILL_AT, STACK_KILL_AT = 0.3, 0.6
 GATES = ["--gate", str(DAEMON_KILL_AT), "--gate", str(STACK_KILL_AT)]

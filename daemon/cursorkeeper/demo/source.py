@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.trace import Trace, TraceBatch
 from cursorkeeper.demo.workload import BadCase, Columns
@@ -26,7 +28,6 @@ from cursorkeeper_clients.ack_stream.resuming import ResumingSource
 from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
 from cursorkeeper_clients.ack_stream.settings import SourceSettings
 from cursorkeeper_clients.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
-from pyroaring import BitMap
 
 TOPIC = "persistent://demo/ns/bad-case"
 SUBSCRIPTION = "workers"

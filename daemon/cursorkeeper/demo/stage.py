@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
 from cursorkeeper.demo.processes import DaemonProcess, ProcessFailed, PythonProcess
 from cursorkeeper.demo.totals import Totals
 from cursorkeeper_clients.stack import Standalone
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 SCRAPE_EVERY_S = 0.5
 SILENCE_MAX_S = 120.0

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
 from cursorkeeper_clients.ack_stream.errors import AckStreamError, CursorDeposed
 from cursorkeeper_clients.ack_stream.resuming import ResumingSource

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from cursorkeeper.core import bitmaps
 from pyroaring import BitMap
+
+from cursorkeeper.core import bitmaps
 
 U32 = npt.NDArray[np.uint32]
 Columns = dict[int, U32]

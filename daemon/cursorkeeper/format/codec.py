@@ -13,6 +13,7 @@ from typing import Final
 
 import lz4.block
 import zstandard
+
 from cursorkeeper.core.errors import DamageError
 
 COMPRESS_FROM_BYTES: Final = 64

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
 from cursorkeeper.core.bitmaps import from_sorted, from_unsorted
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
@@ -19,8 +22,6 @@ from cursorkeeper.core.values import Delta, Partial, PartialKey
 from cursorkeeper.format import leb, sections
 from cursorkeeper.format.fields import Containers, Field, read_partials
 from cursorkeeper.format.sections import Mode
-from numpy.typing import NDArray
-from pyroaring import BitMap
 
 Places = NDArray[np.intp]
 Numbers = NDArray[np.uint64]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.sizes import EXPANSION_MAX, set_containers_max
 from cursorkeeper.core.values import Delta, Partial, PartialKey
@@ -24,7 +26,6 @@ from cursorkeeper.format.fields import (
     read_partials,
     read_present,
 )
-from pyroaring import BitMap
 
 ALLOWED: Final = 63
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
 
+from google_crc32c import value as crc32c
+
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, ReplacedError, TooNewError
 from cursorkeeper.core.footer import (
     FOOTER_VERSION,
@@ -40,7 +42,6 @@ from cursorkeeper.core.values import CursorProperties, Record, Segment, Stamp
 from cursorkeeper.format import record
 from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.format.pulsar.values import PositionInfo
-from google_crc32c import value as crc32c
 
 FOOTER_BYTES_MAX: Final = 16 * 1024
 """Without inline states, which have their own limit."""

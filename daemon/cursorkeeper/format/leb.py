@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from cursorkeeper.core.errors import DamageError
 from numpy.typing import NDArray
+
+from cursorkeeper.core.errors import DamageError
 
 U64_MAX: Final = (1 << 64) - 1
 U32_MAX: Final = (1 << 32) - 1

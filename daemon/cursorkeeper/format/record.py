@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from google_crc32c import value as crc32c
+
 from cursorkeeper.core.errors import DamageError, ForeignRecordError, TooNewError
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta, OpenRecord, Record, RecordBody, Segment, SnapshotEnd
 from cursorkeeper.format import delta, open_record, snapshot
 from cursorkeeper.format.codec import SEGMENT_SAVING, Codec, compress, expand
-from google_crc32c import value as crc32c
 
 MAGIC: Final = b"CK"
 VERSION: Final = 1

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from google_crc32c import value as crc32c
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta
 from cursorkeeper.format import columns, delta, record
 from cursorkeeper.format.codec import Codec, expand
-from google_crc32c import value as crc32c
-from numpy.typing import NDArray
-from pyroaring import BitMap
 
 CHUNK_BYTES: Final = columns.BODIES_BYTES_MAX
 """Body bytes read in one pass. A larger body is read alone."""

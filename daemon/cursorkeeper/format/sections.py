@@ -17,13 +17,14 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
 from cursorkeeper.core import containers
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.sizes import leb_sizes_total, section_sizes
 from cursorkeeper.format import leb
-from numpy.typing import NDArray
-from pyroaring import BitMap
 
 SHORT: Final = 128
 """Up to this many members a loop writes faster than numpy."""

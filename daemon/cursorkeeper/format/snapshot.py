@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import containers
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import LEDGER_ID_MAX
@@ -17,7 +19,6 @@ from cursorkeeper.core.sizes import EXPANSION_MAX, slice_containers_max
 from cursorkeeper.core.values import Partial, PartialKey, Segment, Slice, SnapshotEnd
 from cursorkeeper.format import leb
 from cursorkeeper.format.fields import Containers, Field, Head, append_head, append_partials, check_end, read_count, read_partials
-from pyroaring import BitMap
 
 _SLICE: Final = struct.Struct("<QIIBI")
 _END: Final = struct.Struct("<QIIQI")

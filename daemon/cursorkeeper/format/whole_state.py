@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.footer import FORMAT_PULSAR, Truncation
 from cursorkeeper.core.limits import KIB, MIB
@@ -24,7 +26,6 @@ from cursorkeeper.core.whole_states import DoesNotFit, Taken
 from cursorkeeper.format.pulsar import chunks, cursor_info, position_info, ranges
 from cursorkeeper.format.pulsar.states import from_ack_state
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
-from pyroaring import BitMap
 
 BYTES_SETTING: Final = "managedLedgerMaxAckStateInBytesToPersist"
 RANGES_SETTING: Final = "managedLedgerMaxUnackedRangesToPersist"

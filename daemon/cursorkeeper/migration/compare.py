@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutState
-from pyroaring import BitMap
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey
 from cursorkeeper.format.pulsar.values import PositionInfo
-from pyroaring import BitMap
 
 
 def is_beyond(position: Position, layout: Sequence[LayoutItem]) -> bool:

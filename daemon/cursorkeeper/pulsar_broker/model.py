@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
-from pyroaring import BitMap
 
 ADD_OVERHEAD_BYTES = 64
 """What BookKeeper adds to an entry in its frame: request header, master key, digest."""

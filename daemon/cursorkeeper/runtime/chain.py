@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+
 from cursorkeeper.core import budget as budgets
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import lz4.block
+
 from cursorkeeper.core.limits import MIB
 from cursorkeeper.format.pulsar import chunks, position_info
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo

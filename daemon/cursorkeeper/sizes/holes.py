@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState, LedgerAcks
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar.values import PositionInfo
-from pyroaring import BitMap
 
 I64 = npt.NDArray[np.int64]
 GAP_VARIANCE = 0.5

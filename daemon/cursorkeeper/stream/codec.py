@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.batch import NO_ENTRIES, NO_RANGES, AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.bitmaps import U32
@@ -17,7 +19,6 @@ from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, BATCH_SI
 from cursorkeeper.core.positions import LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import CursorProperties, LayoutItem, LayoutState, MarkDeleteProperties, Partial
 from cursorkeeper_clients._proto import acks_pb2 as pb
-from pyroaring import BitMap
 
 _STATES = {pb.LAYOUT_CLOSED: LayoutState.CLOSED, pb.LAYOUT_OPEN: LayoutState.OPEN, pb.LAYOUT_TRIMMED: LayoutState.TRIMMED}
 _STATES_OUT = {state: number for number, state in _STATES.items()}

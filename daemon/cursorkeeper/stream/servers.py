@@ -11,12 +11,13 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
+
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
 from cursorkeeper.stream.wire import messages_of
-from google.protobuf.message import DecodeError
 
 log = structlog.get_logger("cursorkeeper.stream")
 

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
+
 from cursorkeeper.core import fencing
 from cursorkeeper.core.errors import DamageError, RefusedError
 from cursorkeeper.core.footer import FORMAT_NATIVE

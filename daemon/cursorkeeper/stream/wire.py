@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
 from cursorkeeper.stream.session import ProtocolViolation, too_many_grouped
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 HELLO_BYTES_MAX: Final = 16 << 10
 PROPERTIES_BYTES_MAX: Final = 1 << 20

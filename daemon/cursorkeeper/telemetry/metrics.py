@@ -12,13 +12,14 @@ from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.table import ENDED, State
 from cursorkeeper.runtime.runner import KINDS, OpenResult
 from cursorkeeper.telemetry import pages
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper

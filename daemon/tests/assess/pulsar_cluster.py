@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
@@ -15,7 +17,6 @@ from cursorkeeper.pulsar_broker.model import Kept, KeptForm
 from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-from pyroaring import BitMap
 
 TOPIC = "persistent://t/ns/topic"
 Layout = Sequence[tuple[int, int]]

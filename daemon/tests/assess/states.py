@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from pyroaring import BitMap
 
 ENTRIES = 50_000
 """Per data ledger: Pulsar's own roll-over size."""

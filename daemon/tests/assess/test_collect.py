@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.assess.collect import NOT_IN_MEMORY, NOT_IN_ZOOKEEPER, Assessment
 from cursorkeeper.assess.internals import InternalsError, TopicInternals
 from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved, saved_name
@@ -26,8 +28,6 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.pulsar_broker.model import Reason, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
-from pyroaring import BitMap
-
 from daemon.tests.assess.pulsar_cluster import TOPIC, PulsarCluster, told
 from daemon.tests.assess.states import backlog, layout_of
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from cursorkeeper.cli.main import app
 from cursorkeeper.format.pulsar.values import Compression
 from cursorkeeper.pulsar_broker.settings import PulsarSettingsError, of_version, with_broker_conf
 from cursorkeeper_clients.stack.ports import free_port
-from typer.testing import CliRunner
 
 TOPIC = "persistent://t/ns/topic"
 

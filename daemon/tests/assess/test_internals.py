@@ -6,12 +6,13 @@ import time
 from typing import Any
 
 import pytest
-from cursorkeeper.assess.internals import InternalsError, TopicInternals, parse, parse_ranges, read_json
-from cursorkeeper.core.positions import Position
-from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
+
+from cursorkeeper.assess.internals import InternalsError, TopicInternals, parse, parse_ranges, read_json
+from cursorkeeper.core.positions import Position
+from cursorkeeper.format.pulsar.values import Form, PositionInfo
 
 LEDGERS = [{"ledgerId": 12, "entries": 100, "size": 1, "offloaded": False}, {"ledgerId": 15, "entries": 0, "size": 0}]
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.assess import words
 from cursorkeeper.assess.judge import Stored, Verdict, judge, missing
 from cursorkeeper.core import bitmaps
@@ -13,10 +17,6 @@ from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.pulsar_broker.model import KeptForm, Reason, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import of_version
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.assess.states import FIRST, backlog, layout_of
 
 DEFAULT = of_version("4.2.4")

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper.assess import html, words
 from cursorkeeper.assess.judge import Stored, judge
 from cursorkeeper.assess.totals import Row, Totals
@@ -17,7 +18,6 @@ from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.pulsar_broker.model import Reason, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import of_version
-
 from daemon.tests.assess.states import backlog, layout_of
 
 DEFAULT = of_version("4.2.4")

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cursorkeeper.cli.main import app
-from cursorkeeper.core import bitmaps
-from cursorkeeper_clients.stack import Standalone
 from pyroaring import BitMap
 from typer.testing import CliRunner
 
+from cursorkeeper.cli.main import app
+from cursorkeeper.core import bitmaps
+from cursorkeeper_clients.stack import Standalone
 from daemon.tests.assess.pulsar_cluster import ranges_text
 from daemon.tests.interop.harness import PulsarHarness, Report
 

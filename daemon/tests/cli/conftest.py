@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+
 from cursorkeeper.cli import run
 from cursorkeeper.cli.connect import Ports, footer_store
 from cursorkeeper.cli.output import Bar
@@ -17,7 +18,6 @@ from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.settings import Settings
-
 from daemon.tests.support.world import NAME, Source, World, acks, ranges, small
 
 NO_INLINE = small(Limits(), inline_state_max_bytes=0)

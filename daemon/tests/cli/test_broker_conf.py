@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper.cli import connect
 from cursorkeeper.settings import Settings, SettingsError, load
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.names import CursorName
-from hypothesis import given
-from hypothesis import strategies as st
 
 TEXTS = st.text(alphabet="a|\\/: '%\n", min_size=1, max_size=12)
 

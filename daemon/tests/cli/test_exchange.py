@@ -8,6 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.cli import exchange, importing, state_view
 from cursorkeeper.cli.exchange import AcksLine, parse
 from cursorkeeper.cli.output import Bar
@@ -16,9 +20,6 @@ from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, LayoutState, MarkDeleteProperties, Partial, PartialKey, Stamp
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
 
 FOOTER = Footer("persistent://t/ns/a", "s", FooterState.CLOSED, 3, "w", 1, 2, Position(7, 4), EmptyBase(Position(7, 4)))
 

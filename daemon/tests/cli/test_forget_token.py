@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from cursorkeeper.cli import footer_view, forget_token, ls, restore_footer
 from cursorkeeper.cli.cursor_making import make_cursor
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
@@ -16,7 +17,6 @@ from cursorkeeper.core.footer import FooterState, mark_of
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import footer as footer_bytes
-
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME, Recorder, Source, acks
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.gc import sweep
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME
 

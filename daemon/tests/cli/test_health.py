@@ -13,13 +13,14 @@ from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from typer.testing import CliRunner, Result
+
 from cursorkeeper.cli import main as program
 from cursorkeeper.cli.health import DEFAULT_ADDRESS, LISTEN_VARIABLE, address_to_ask
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
 from cursorkeeper_clients.stack.ports import free_port
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from typer.testing import CliRunner, Result
 
 ROOT = Path(__file__).parents[3]
 STATUS = health_pb2.HealthCheckResponse

@@ -9,6 +9,9 @@ from dataclasses import replace as with_other
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from cursorkeeper.cli import exchange, export, restore
 from cursorkeeper.cli.connect import Ports, footer_store
 from cursorkeeper.cli.cursor_making import Imported, Report
@@ -22,9 +25,6 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper_clients.zookeeper.values import Node, WatchCallback
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 from daemon.tests.support.world import NAME, Source, acks, closed, opened, partial, ranges
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner, Result
+
 from cursorkeeper.cli import connect, options, problems
 from cursorkeeper.cli import main as program
 from cursorkeeper.cli.problems import AWAY, BUG, NO, USAGE, CommandError, explain
@@ -21,8 +23,6 @@ from cursorkeeper.starting import StartError
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_clients.zookeeper import errors as zk
-from typer.testing import CliRunner, Result
-
 from daemon.tests.cli.conftest import given_to
 
 CURSOR = "persistent://t/ns/topic|sub"

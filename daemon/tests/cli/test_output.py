@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
 from cursorkeeper.cli import export, output
 from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.printable import printable, printable_json
 from cursorkeeper.cli.problems import CommandError
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.console import Console
 
 
 class Clock:

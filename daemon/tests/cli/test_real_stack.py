@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as codec
 from cursorkeeper_clients.ack_stream import Acks, LedgerAcks, PartialBatch, SourceConnection
@@ -22,7 +24,6 @@ from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
-from pyroaring import BitMap
 
 pytestmark = pytest.mark.jvm
 REPOSITORY = Path(__file__).parents[3]

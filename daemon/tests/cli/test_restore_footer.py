@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.cli.restore_footer import WRITES_MAX, WRITES_PER_REQUEST, Plan, as_json, bytes_of, look, show, verification, write
@@ -18,7 +19,6 @@ from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.fake_faults import Delay, UnknownDone, UnknownNotDone
-
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME, Source, acks
 

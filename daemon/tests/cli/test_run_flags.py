@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
+from typer.testing import CliRunner
+
 from cursorkeeper.cli import main as program
 from cursorkeeper.cli.run import panels_and_docs
 from cursorkeeper.settings import HIDDEN, Settings
-from typer.testing import CliRunner
 
 
 def help_text(columns: int = 200) -> str:

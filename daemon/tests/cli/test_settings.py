@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cursorkeeper.cli.problems import USAGE, explain
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.format.codec import Codec

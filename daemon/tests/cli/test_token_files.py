@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from cursorkeeper.cli import main as program
 from cursorkeeper.cli.run import check
 from cursorkeeper.settings import Settings, SettingsError
-from typer.testing import CliRunner
 
 NOBODY = ["--zookeeper", "127.0.0.1:1", "--gateway", "127.0.0.1:1", "--start-timeout-s", "60"]
 """It would wait for these for a minute."""

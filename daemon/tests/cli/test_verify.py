@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from cursorkeeper.cli import checking, verify
 from cursorkeeper.cli.checking import Report, check
 from cursorkeeper.cli.problems import AWAY, CommandError, NotFound
@@ -12,7 +13,6 @@ from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper_clients.bookkeeper.fake import Damage
-
 from daemon.tests.cli.conftest import EAGER, CliWorld
 from daemon.tests.support.world import NAME, acks, ranges
 

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.intake_check import IntakeCheck, Queued
@@ -17,8 +20,6 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial
-from hypothesis import strategies as st
-from pyroaring import BitMap
 
 TOPIC = {10: 5, 20: 0, 31: 4, 47: 6, 58: 9}
 """Ledger -> entries it has when it is closed."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.positions import FIRST, Position
@@ -21,10 +25,6 @@ from cursorkeeper.core.values import (
     Slice,
     Stamp,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.core.described import seen
 
 LEDGERS = st.integers(1, 4)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.window import Span, StateWindow
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.support.world import acks, partial, ranges
 
 NEAR, FAR = st.integers(0, 200), st.integers(0, 2**32 - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.commit import ABSENT, Committed, FooterCommit, Lost, Purpose
 from cursorkeeper.core.footer import (

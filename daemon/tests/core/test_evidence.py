@@ -4,11 +4,11 @@ for this daemon's own turn."""
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.evidence import away_at_s, waited_at_s
 from cursorkeeper.core.limits import Limits
-
 from daemon.tests.support.machine_bench import Bench, Owner
 
 AWAY_S = Limits().bookkeeper_away_ms / 1000

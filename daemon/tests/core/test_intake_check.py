@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.intake_check import IntakeCheck, Queued
@@ -15,8 +17,6 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState, Partial
-from pyroaring import BitMap
-
 from daemon.tests.core.described import seen
 from daemon.tests.support.world import acks, closed, opened, partial, ranges
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from cursorkeeper.core.layout import Layout, LayoutContradiction
-from cursorkeeper.core.positions import Position
-from cursorkeeper.core.values import LayoutItem, LayoutState
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cursorkeeper.core.layout import Layout, LayoutContradiction
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import LayoutItem, LayoutState
 from daemon.tests.support.world import closed, opened
 
 TRIMMED = LayoutState.TRIMMED

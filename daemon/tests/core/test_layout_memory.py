@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core.budget import LAYOUT_BYTES, StateBudget
 from cursorkeeper.core.errors import OverBudgetError, RefusedError
 from cursorkeeper.core.intake_check import IntakeCheck

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
@@ -14,9 +17,6 @@ from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.snapshotting import SnapshotPhase
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import Delta
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import acks, closed, opened, partial
 

@@ -6,10 +6,11 @@ import hashlib
 import re
 
 import pytest
-from cursorkeeper.core.errors import RefusedError
-from cursorkeeper.core.names import CursorName
 from hypothesis import given
 from hypothesis import strategies as st
+
+from cursorkeeper.core.errors import RefusedError
+from cursorkeeper.core.names import CursorName
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 

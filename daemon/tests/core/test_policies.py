@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+
 from cursorkeeper.core.flush_policy import flush_at
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.snapshot_policy import ReplayCost, snapshot_reason

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from types import FrameType
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import progress as progress_module
 from cursorkeeper.core.progress import Progress
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def kept(progress: Progress, *seqs: int, attach: int = 1) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core import sizes
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.joining import join
@@ -13,10 +17,6 @@ from cursorkeeper.core.snapshot_plan import SnapshotPlan, inline_bytes_max, whol
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, Partial, PartialKey, Segment, Slice
 from cursorkeeper.format import snapshot
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.core.described import seen
 from daemon.tests.core.histories import HISTORIES, START, Acked, Played, Step
 from daemon.tests.support.world import acks, closed, opened, partial, ranges

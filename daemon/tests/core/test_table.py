@@ -6,6 +6,7 @@ from dataclasses import MISSING, fields
 from typing import Any, get_args
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch

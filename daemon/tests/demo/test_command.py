@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from cursorkeeper.cli.main import app
-from cursorkeeper.demo.command import THE_BAD_CASE, THE_TRACE
-from cursorkeeper.demo.report import Report, TraceReport
-from cursorkeeper.demo.stage import STACK, UP
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
+
+from cursorkeeper.cli.main import app
+from cursorkeeper.demo.command import THE_BAD_CASE, THE_TRACE
+from cursorkeeper.demo.report import Report, TraceReport
+from cursorkeeper.demo.stage import STACK, UP
 
 
 def test_why_the_demo_could_not_run_is_said_as_it_is(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from cursorkeeper.demo.pulsar.report import Half, Report, large
 from rich.console import Console
+
+from cursorkeeper.demo.pulsar.report import Half, Report, large
 
 STOCK = Half(data_ledgers=4, acked=195_800, acks_per_second=10_000, receipt_ms_p50=1.5, receipt_ms_p99=9.5, restart_seconds=9,
              redelivered=149_853, unacked=4_200, unacked_not_delivered=0)  # fmt: skip

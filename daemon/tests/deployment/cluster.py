@@ -15,7 +15,6 @@ from typing import Any
 
 from cursorkeeper import settings
 from cursorkeeper.settings import Settings
-
 from daemon.tests.deployment.places import ROOT, Object, rendered
 
 WITH_PODS = ("Deployment", "StatefulSet")

@@ -10,7 +10,6 @@ from functools import cache
 
 from cursorkeeper.settings import HIDDEN, Settings
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
-
 from daemon.tests.deployment.places import ROOT
 from daemon.tests.support.world import World
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
+
 from cursorkeeper import settings
 from cursorkeeper.settings import Settings
-
 from daemon.tests.deployment import code_facts
 from daemon.tests.deployment.cluster import Cluster, environment
 from daemon.tests.deployment.kustomize import build

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+
 from cursorkeeper.core.table import State
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
-
 from daemon.tests.deployment import code_facts
 from daemon.tests.deployment.places import ROOT
 

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
 
+from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
 from daemon.tests.deployment.cluster import (
     Cluster,
     container,

@@ -10,11 +10,11 @@ from functools import cache
 
 import pytest
 import yaml
+
 from cursorkeeper.cli import problems
 from cursorkeeper.cli.main import LAZY
 from cursorkeeper.core.table import State
 from cursorkeeper.settings import Settings
-
 from daemon.tests.deployment import code_facts
 from daemon.tests.deployment.places import ROOT
 from daemon.tests.deployment.quoted import Page, fields, pieces

@@ -10,9 +10,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper import settings
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
-
 from daemon.tests.deployment.places import ROOT, SYSTEMD
 from daemon.tests.deployment.units import Unit, UnitError, _parse, environment_file, properties
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper_clients.stack import Standalone
 

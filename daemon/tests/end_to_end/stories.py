@@ -13,14 +13,14 @@ from contextlib import AsyncExitStack, aclosing
 from typing import Protocol
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.footer import FooterState, InlineBase
 from cursorkeeper.demo.random_acks import CLOSED_LEDGERS, LAYOUT
 from cursorkeeper_clients.ack_stream.errors import NoSuchCursor
 from cursorkeeper_clients.ack_stream.handle import CursorHandle
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.ack_stream.values import AckedIndexes, Acks, CursorState, LedgerAcks, PartialBatch, Position
-from pyroaring import BitMap
-
 from daemon.tests.end_to_end.stored import Stored, reading, stored
 
 SUB = "sub"

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+
+from clients.tests.zookeeper.proxy import FaultProxy
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
@@ -17,8 +19,6 @@ from cursorkeeper_clients.ack_stream.settings import SourceSettings
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.ack_stream.values import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position
 from cursorkeeper_clients.stack import Standalone
-
-from clients.tests.zookeeper.proxy import FaultProxy
 from daemon.tests.end_to_end.conftest import Daemons
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from cursorkeeper_clients.stack import LocalCluster
 
+from cursorkeeper_clients.stack import LocalCluster
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import Driver, check, driving, recovered
 

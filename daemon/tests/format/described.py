@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import (
@@ -22,7 +24,6 @@ from cursorkeeper.core.values import (
     SnapshotEnd,
     Stamp,
 )
-from pyroaring import BitMap
 
 Json = dict[str, Any]
 

@@ -10,6 +10,9 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 
+from google_crc32c import value as crc32c
+from pyroaring import BitMap
+
 from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.errors import DamageError, OverBudgetError
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
@@ -17,8 +20,6 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.format import leb, record, replay, snapshot
 from cursorkeeper.format.codec import Codec, compress
 from cursorkeeper.format.record import BODY_BYTES_MAX, CRC_AT, HEADER, MAGIC, VERSION, Kind
-from google_crc32c import value as crc32c
-from pyroaring import BitMap
 
 CURSOR_HASH = 0x1122334455667788
 STATE_BYTES_MAX = 48 << 20

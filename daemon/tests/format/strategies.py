@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.footer import (
     FORMAT_NATIVE,
@@ -42,8 +45,6 @@ from cursorkeeper.core.values import (
 )
 from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.format.pulsar.values import ManagedCursorInfo
-from hypothesis import strategies as st
-from pyroaring import BitMap
 
 U32 = st.integers(0, ENTRY_ID_MAX)
 U64 = st.integers(0, (1 << 64) - 1)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.bitmaps import from_sorted, span
 from cursorkeeper.core.cutting import cut_delta
 from cursorkeeper.core.joining import join
@@ -22,10 +26,6 @@ from cursorkeeper.core.sizes import (
 )
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, LayoutState, MarkDeleteProperties, Partial, PartialKey, Stamp
 from cursorkeeper.format import delta
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.strategies import deltas, normal
 
 

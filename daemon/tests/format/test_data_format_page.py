@@ -15,7 +15,6 @@ from cursorkeeper.format import footer, record
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.fields import Field
 from cursorkeeper.format.sections import Mode
-
 from daemon.tests.format.described import record_of
 from daemon.tests.format.test_footer import PLAIN
 

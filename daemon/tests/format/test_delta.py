@@ -5,6 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.positions import Position
@@ -19,10 +23,6 @@ from cursorkeeper.core.sizes import (
 )
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, LayoutState, MarkDeleteProperties, Partial, PartialKey, Stamp
 from cursorkeeper.format import delta
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.reference import leb
 from daemon.tests.format.strategies import NUMBER_MAPS, PARTIAL_MAPS, TEXT_MAPS, deltas, layouts, normal
 

@@ -8,6 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from google_crc32c import value as crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, ReplacedError, TooNewError
 from cursorkeeper.core.footer import (
     FORMAT_NATIVE,
@@ -28,11 +33,6 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import CursorProperties, Delta, Record, Segment, Slice, Stamp
 from cursorkeeper.format import footer, record
-from google_crc32c import value as crc32c
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.strategies import FOOTERS
 
 PLAIN = Footer(

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import record
 from cursorkeeper.format.codec import Codec
-
 from daemon.tests.format.described import record_of
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden.json").read_text())

@@ -9,6 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core import containers
 from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.cutting import cut_delta
@@ -19,10 +23,6 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial, PartialKey, Segment, Slice
 from cursorkeeper.format import delta, sections
 from cursorkeeper.format.fields import Containers
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format import hostile
 
 GROWN_MAX = 4 * hostile.STATE_BYTES_MAX

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.sizes import leb_size
-from cursorkeeper.format import leb
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.sizes import leb_size
+from cursorkeeper.format import leb
 from daemon.tests.format import reference
 
 NUMBERS = st.integers(0, (1 << 64) - 1) | st.integers(0, 300) | st.sampled_from([(1 << k) - d for k in range(7, 64, 7) for d in (0, 1)])

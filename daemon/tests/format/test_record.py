@@ -8,16 +8,16 @@ import struct
 import lz4.block
 import pytest
 import zstandard
-from cursorkeeper.core.errors import DamageError, TooNewError
-from cursorkeeper.core.values import Delta, OpenRecord, Record, Segment, Slice
-from cursorkeeper.format import record
-from cursorkeeper.format.codec import Codec, compress
-from cursorkeeper.format.record import EncodeSettings, Kind
 from google_crc32c import value as crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from cursorkeeper.core.errors import DamageError, TooNewError
+from cursorkeeper.core.values import Delta, OpenRecord, Record, Segment, Slice
+from cursorkeeper.format import record
+from cursorkeeper.format.codec import Codec, compress
+from cursorkeeper.format.record import EncodeSettings, Kind
 from daemon.tests.format.strategies import OPENS, RECORDS
 
 PLAIN = EncodeSettings(codec=Codec.NONE)

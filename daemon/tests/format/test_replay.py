@@ -6,16 +6,16 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import Delta, OpenRecord, Partial, PartialKey, Record, Segment
 from cursorkeeper.format import columns, delta, record, replay
 from cursorkeeper.format.codec import Codec
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.reference import leb, section
 from daemon.tests.format.strategies import RECORDS, bitmaps, deltas, normal
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core import containers
 from cursorkeeper.core.bitmaps import from_sorted, to_column
 from cursorkeeper.core.errors import DamageError
@@ -12,10 +16,6 @@ from cursorkeeper.core.sizes import EXPANSION_MAX, section_sizes, set_bytes_max
 from cursorkeeper.core.values import Delta
 from cursorkeeper.format import delta, sections
 from cursorkeeper.format.sections import Mode
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format import reference
 from daemon.tests.format.strategies import bitmaps
 

@@ -6,6 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.bitmaps import from_sorted, span
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import Position
@@ -22,10 +26,6 @@ from cursorkeeper.core.sizes import (
 )
 from cursorkeeper.core.values import CursorProperties, MarkDeleteProperties, Partial, PartialKey, Record, Segment, Slice, SnapshotEnd, Stamp
 from cursorkeeper.format import record, snapshot
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.strategies import ENDS, SEGMENTS
 
 CONTAINER = 65_536

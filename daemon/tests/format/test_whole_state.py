@@ -6,6 +6,10 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.limits import KIB, MIB
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
@@ -15,9 +19,6 @@ from cursorkeeper.format.pulsar import chunks, cursor_info, position_info, range
 from cursorkeeper.format.pulsar.compression import expand
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyroaring import BitMap
 
 
 def made(**values: Any) -> PulsarStateWriter:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 
 import pytest
+
 from cursorkeeper.format.pulsar import names
 from cursorkeeper_clients.stack import Standalone
-
 from daemon.tests.interop.cluster import Cluster, connected
 from daemon.tests.interop.harness import VERSIONS, PulsarHarness
 from daemon.tests.interop.topic import Topic

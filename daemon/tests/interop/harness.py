@@ -33,10 +33,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from cursorkeeper.core.positions import Position
-from cursorkeeper.core.values import PartialKey
 from pyroaring import BitMap
 
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import PartialKey
 from daemon.tests.interop import runs
 
 VERSIONS = {"4.2.4": "pulsar-4.2", "5.0.0-M1": "pulsar-5.0"}

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from cursorkeeper.core.positions import Position
-from cursorkeeper.core.values import PartialKey
 from pyroaring import BitMap
 
+from cursorkeeper.core.positions import Position
+from cursorkeeper.core.values import PartialKey
 from daemon.tests.interop import states
 from daemon.tests.interop.topic import Topic
 

@@ -10,10 +10,11 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar.values import PositionInfo
-from pyroaring import BitMap
 
 Ledgers = Sequence[tuple[int, int]]
 """Data ledgers of a topic: (id, entries)."""

@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 
 import pytest
+
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.chunks import entries_of
 from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.format.pulsar.wire import read_field
-
 from daemon.tests.interop import states
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.histories import History

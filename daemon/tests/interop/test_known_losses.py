@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.chunks import COMPRESSION_KEY, entries_of
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo
-from pyroaring import BitMap
-
 from daemon.tests.interop import writing
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.harness import HarnessError, PulsarError

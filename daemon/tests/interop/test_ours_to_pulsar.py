@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.chunks import entries_of
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo
-
 from daemon.tests.interop import states, writing
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.topic import Topic

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
-
 from daemon.tests.interop import states
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.harness import Report, TornMessage

@@ -6,12 +6,13 @@ Each holds mark-delete L:4, acked L:6, 7, 9, 63, 64 and (L+1):0, 129, batch L:11
 from __future__ import annotations
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Compression
-from pyroaring import BitMap
 
 RECORDED = {
     Compression.NONE: (

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.chunks import entries_of
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo
-from pyroaring import BitMap
-
 from daemon.tests.interop import writing
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.topic import Topic

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import names
-from pyroaring import BitMap
-
 from daemon.tests.interop.harness import Internals, Layout, PulsarHarness, Report
 from daemon.tests.interop.states import settled
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
-
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.topic import Topic
 

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from pyroaring import BitMap
+
 from cursorkeeper.cli.import_pulsar import Importing
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
@@ -20,8 +22,6 @@ from cursorkeeper_clients.bookkeeper.fake import FakeGateway
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from pyroaring import BitMap
-
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 from daemon.tests.support.world import Source, acks
 

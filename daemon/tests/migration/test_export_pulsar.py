@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec
 from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.cli.our_cursors import iter_ours
@@ -35,10 +39,6 @@ from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState
 from cursorkeeper_clients.zookeeper.fake_faults import Meanwhile, UnknownDone, UnknownNotDone
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.migration.pulsar_world import HASTY, REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks, partial
 

@@ -12,6 +12,10 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.cli import export, migrating
 from cursorkeeper.cli.cursor_making import Making, is_left_over
 from cursorkeeper.cli.import_pulsar import KIND, Importing, import_all
@@ -31,10 +35,6 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.settings import Settings, load
 from cursorkeeper_clients.zookeeper.fake_faults import Delay, Meanwhile, UnknownNotDone
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.migration.pulsar_world import REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks
 

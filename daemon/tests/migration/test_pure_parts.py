@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
@@ -17,9 +21,6 @@ from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.writing import limited
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.zookeeper.errors import OutcomeUnknown
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
 
 LAYOUT = (LayoutItem(7, LayoutState.CLOSED, 100), LayoutItem(9, LayoutState.CLOSED, 0), LayoutItem(12, LayoutState.OPEN, 0))
 

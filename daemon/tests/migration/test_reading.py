@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import cursor_info, position_info
@@ -13,8 +15,6 @@ from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_clients.bookkeeper.port import LedgerState
-from pyroaring import BitMap
-
 from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, inline, sealed, state
 
 

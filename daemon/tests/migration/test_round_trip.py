@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.cli import connect, export
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.names import CursorName
@@ -34,8 +36,6 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
 from cursorkeeper_clients.stack import Standalone
-from pyroaring import BitMap
-
 from daemon.tests.interop.harness import VERSIONS, PulsarHarness, Report
 from daemon.tests.support.world import SilentTelemetry, Source, acks, partial
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
@@ -12,7 +13,6 @@ from cursorkeeper.orphans.fleet import Fleet, Orphan
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Removed, Remover
 from cursorkeeper.orphans.search import search
-
 from daemon.tests.migration.pulsar_world import PulsarWorld
 from daemon.tests.support.world import NAME
 

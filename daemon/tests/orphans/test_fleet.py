@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans import fleet as fleets

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper_clients.ack_stream import SourceConnection
@@ -18,7 +19,6 @@ from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION
-
 from daemon.tests.cli.test_real_stack import SUB, Daemon, json_lines, make_cursor, tool
 
 pytestmark = pytest.mark.jvm

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from cursorkeeper.cli.gc import sweep
 from cursorkeeper.core.footer import FooterState, tombstone_of
 from cursorkeeper.core.names import CursorName
@@ -17,7 +18,6 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 from cursorkeeper_clients.zookeeper.fake_faults import Fault, Faults, Late, NotNow, UnknownDone, UnknownNotDone
-
 from daemon.tests.orphans.conftest import AGAIN_S, OrphanWorld
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, acks

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar.names import encode_name
 from cursorkeeper.orphans.fleet import Why
 from cursorkeeper.orphans.pulsar_store import MOVING, cursor_paths
 from cursorkeeper.orphans.search import LOOKUPS_AT_ONCE, search
-
 from daemon.tests.orphans.conftest import OrphanWorld
 from daemon.tests.support.world import Source
 

@@ -7,12 +7,12 @@ import random
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans import watch as watches
 from cursorkeeper.orphans.watch import OrphanWatch
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
-
 from daemon.tests.orphans.conftest import OrphanWorld
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Source

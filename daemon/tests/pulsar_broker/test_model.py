@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar.values import Compression, PositionInfo
 from cursorkeeper.pulsar_broker.model import Kept, KeptForm, Reason, count, range_count, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import VERSIONS, PulsarSettings, of_version
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.assess.states import FIRST, backlog
 
 DEFAULT = of_version("4.2.4")

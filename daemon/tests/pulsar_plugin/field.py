@@ -25,7 +25,6 @@ from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster
 from cursorkeeper_clients.stack.cluster import LocalCluster
 from cursorkeeper_clients.stack.pulsar import QUICK
 from cursorkeeper_clients.stack.standalone import Standalone
-
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.jar import jar_of
 

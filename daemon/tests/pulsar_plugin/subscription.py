@@ -6,8 +6,8 @@ Serves the stories of clusters that change. Does not own: the verdict (`clients`
 from __future__ import annotations
 
 import pytest
-from cursorkeeper_clients.stack import PulsarBroker
 
+from cursorkeeper_clients.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, until
 
 COUNT = 1_200

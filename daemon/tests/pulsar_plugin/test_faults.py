@@ -9,8 +9,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from cursorkeeper_clients.stack.cluster import LocalCluster
 
+from cursorkeeper_clients.stack.cluster import LocalCluster
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, field, kill, start
 from daemon.tests.pulsar_plugin.outage import page_of
 

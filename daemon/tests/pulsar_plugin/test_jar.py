@@ -6,8 +6,8 @@ import zipfile
 from collections.abc import Iterator
 
 import pytest
-from cursorkeeper.demo.pulsar.play import RECEIPTS
 
+from cursorkeeper.demo.pulsar.play import RECEIPTS
 from daemon.tests.pulsar_plugin.jar import JARS
 
 pytestmark = pytest.mark.jvm

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
 from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
 from cursorkeeper_clients.stack.pulsar import QUICK
-
 from daemon.tests.pulsar_plugin.jar import JAR, LINES
 from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 
 from cursorkeeper_clients.stack import PulsarBroker
 from cursorkeeper_clients.stack.errors import StackError
-
 from daemon.tests.pulsar_plugin.field import Field, admin, kill, start, topics_of, until
 
 CONSUMERS = 2

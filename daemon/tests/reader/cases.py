@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from pyroaring import BitMap
+
+from clients.tests.support.virtual_loop import run
 from cursorkeeper.core import containers
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, OverBudgetError, ReplacedError, TooNewError
@@ -24,9 +27,6 @@ from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper_clients.bookkeeper.fake import Damage, FakeBookKeeper
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from pyroaring import BitMap
-
-from clients.tests.support.virtual_loop import run
 
 JAR = Path(__file__).parents[3] / "java" / "reader" / "target" / "cursorkeeper-reader.jar"
 SPEC = LedgerSpec(3, 2, 2)

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from google_crc32c import value as crc32c
+from pyroaring import BitMap
+
 from cursorkeeper.core.checksums import combined
 from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, EntryAddress, Footer, FooterState, InlineBase, Previous, SnapshotBase
 from cursorkeeper.core.names import CursorName
@@ -38,9 +41,6 @@ from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.record import Kind
-from google_crc32c import value as crc32c
-from pyroaring import BitMap
-
 from daemon.tests.format.reference import leb
 from daemon.tests.reader.cases import Case, Json, Stored, daemon_reading
 

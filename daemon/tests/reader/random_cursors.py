@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.checksums import combined
 from cursorkeeper.core.footer import (
     FORMAT_PULSAR,
@@ -52,8 +54,6 @@ from cursorkeeper.format import record
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
-from pyroaring import BitMap
-
 from daemon.tests.reader.cases import Case, Stored
 
 FIRST_LEDGER = 100

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
+from google_crc32c import value as crc32c
+
 from cursorkeeper.core.footer import ChainLedger, EmptyBase
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.record import CRC_AT, HEADER
-from google_crc32c import value as crc32c
-
 from daemon.tests.format import hostile
 from daemon.tests.reader.cases import Case, Json, Stored, daemon_reading, difference, java_reading
 from daemon.tests.reader.lived_cursors import lived_case

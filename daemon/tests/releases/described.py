@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutState
-from pyroaring import BitMap
-
 from daemon.tests.releases.recorded import Json, Recorded
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
 

@@ -16,7 +16,6 @@ from cursorkeeper.format import record
 from cursorkeeper.format.pulsar import chunks
 from cursorkeeper.format.pulsar.values import Compression, PositionInfo
 from cursorkeeper.format.whole_state import ENTRY_BYTES_KEY, STATE_BYTES_MAX
-
 from daemon.tests.releases.recorded import Recorded, RecordedLedger
 
 

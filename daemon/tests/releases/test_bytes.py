@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import FooterState, SnapshotBase
 from cursorkeeper.core.names import CursorName
@@ -10,7 +11,6 @@ from cursorkeeper.core.values import OpenRecord
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.record import Kind
-
 from daemon.tests.releases.described import assert_as_confirmed, described
 from daemon.tests.releases.recorded import Recorded, RecordedLedger, each
 from daemon.tests.releases.replayed import newest, replayed

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState, InlineBase, PulsarBase, SnapshotBase, is_pulsar
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
@@ -15,7 +16,6 @@ from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.pulsar import chunks, cursor_info
 from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.record import Kind
-
 from daemon.tests.releases.recorded import RELEASES, Recorded, RecordedLedger, recordings, releases
 from daemon.tests.releases.replayed import newest
 

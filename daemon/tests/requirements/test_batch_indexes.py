@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from daemon.tests.requirements.pulsar_acks import Entry, ack_set, cumulative, individual
 from daemon.tests.support.machine_bench import Bench, Owner
 

@@ -6,6 +6,9 @@ The benchmark `load_shapes` runs the same generators with large numbers on the r
 from __future__ import annotations
 
 import pytest
+from pyroaring import BitMap
+
+from bench.load_shapes import Batch, Shape, shapes
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
@@ -13,9 +16,6 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta
-from pyroaring import BitMap
-
-from bench.load_shapes import Batch, Shape, shapes
 from daemon.tests.support.machine_bench import Bench, Owner
 from daemon.tests.support.world import closed
 

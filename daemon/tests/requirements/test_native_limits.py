@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.footer import Footer, InlineBase
@@ -17,8 +19,6 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import Partial
 from cursorkeeper.format import footer as footer_bytes
-from pyroaring import BitMap
-
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.machine_bench import Bench
 from daemon.tests.support.world import NAME, Source, World, acks

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps, sizes
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.batch import LedgerColumns
@@ -19,11 +24,6 @@ from cursorkeeper.format import record
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from prometheus_client import generate_latest
-from pyroaring import BitMap
-
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import Source, World, acks, ranges

@@ -9,6 +9,8 @@ import json
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.limits import MIB
 from cursorkeeper.core.positions import Position
@@ -18,7 +20,6 @@ from cursorkeeper.format.pulsar.chunks import ChunkFooter, Found, entries_of, ne
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo
 from cursorkeeper.format.whole_state import WholeStateSettings
-from pyroaring import BitMap
 
 CHUNK = 1_000
 LIMIT = 64 * MIB

@@ -12,6 +12,11 @@ from dataclasses import dataclass
 
 import grpc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from clients.tests.support.virtual_loop import run as in_virtual_time
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.stream.store_service import ACKED, PARTLY, UNACKED, CursorStoreService
@@ -20,11 +25,6 @@ from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 from cursorkeeper_clients.ack_stream import AckedIndexes, Acks, LedgerAcks, PartialBatch
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.bookkeeper.errors import Operation
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
-from clients.tests.support.virtual_loop import run as in_virtual_time
 from daemon.tests.requirements.dispatch import Dispatcher, Message
 from daemon.tests.requirements.pulsar_acks import Entry, ack_set, individual
 from daemon.tests.stream.served import ServedKeeper

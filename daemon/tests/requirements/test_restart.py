@@ -11,12 +11,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.plays import acked_in
 from cursorkeeper_clients.ack_stream import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position, ResumingSource
 from cursorkeeper_clients.stack import Standalone
-from pyroaring import BitMap
-
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import recovered
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.limits import Limits
@@ -20,7 +21,6 @@ from cursorkeeper.runtime.keeper import ROOM_MIN, Keeper, KeeperLimits
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerEnd, ReadChunk
-
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import Recorder, Source, World, acks
 

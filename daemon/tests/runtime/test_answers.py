@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
@@ -17,7 +18,6 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
-
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks
 

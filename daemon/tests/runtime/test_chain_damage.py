@@ -10,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
+from pyroaring import BitMap
+
+from clients.tests.support.virtual_loop import VirtualLoop
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import DEFAULT, StateBudget
 from cursorkeeper.core.footer import EntryAddress, Footer, InlineBase, SnapshotBase
@@ -26,9 +29,6 @@ from cursorkeeper.runtime.chain import THREAD_BYTES, ChainReader
 from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Operation, Outcome
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION
-from pyroaring import BitMap
-
-from clients.tests.support.virtual_loop import VirtualLoop
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Source, World, acks
 

@@ -9,7 +9,6 @@ from cursorkeeper.runtime.checks import ABSENT, CHECKS_MAX, REQUESTS_MAX, Footer
 from cursorkeeper_clients.zookeeper.errors import OutcomeUnknown
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from cursorkeeper_clients.zookeeper.fake_faults import Delay, UnknownDone
-
 from daemon.tests.runtime.virtual import virtual
 
 

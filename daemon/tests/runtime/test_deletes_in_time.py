@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.format import footer as footer_codec
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
-
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks
 

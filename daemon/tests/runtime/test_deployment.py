@@ -13,7 +13,6 @@ from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
 from cursorkeeper_clients.zookeeper.fake_faults import ANY, NotNow, UnknownDone, UnknownNotDone
-
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, World, acks
 

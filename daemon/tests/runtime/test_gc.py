@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
+
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import gc
@@ -15,7 +16,6 @@ from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 from cursorkeeper_clients.zookeeper.values import Node
-
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, World, acks
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.footer import Footer, FooterState, InlineBase
@@ -19,7 +20,6 @@ from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.port import LedgerState
 from cursorkeeper_clients.zookeeper.fake_faults import Late, UnknownDone, UnknownNotDone
-
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks, closed, opened
 

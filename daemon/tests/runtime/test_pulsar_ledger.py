@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import CrossingRange, Form, PositionInfo
 from cursorkeeper.runtime.pulsar_ledger import Written, check_owner, read_newest
-
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import Source, World
 

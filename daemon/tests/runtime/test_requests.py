@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.limits import Limits
@@ -13,7 +14,6 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.faults import Fault
-
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks, closed, opened, partial
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from clients.tests.support.virtual_loop import VirtualLoop
 from cursorkeeper.runtime.patience import BEAT_S, PatientClock
 from cursorkeeper.runtime.timers import Timers
-
-from clients.tests.support.virtual_loop import VirtualLoop
 from daemon.tests.runtime.virtual import virtual
 
 

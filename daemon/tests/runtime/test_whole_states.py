@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import EmptyBase, PulsarBase
 from cursorkeeper.core.limits import Limits
@@ -16,7 +17,6 @@ from cursorkeeper.runtime.gc import collect
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_clients.zookeeper.fake_faults import Late, UnknownDone, UnknownNotDone
-
 from daemon.tests.runtime.test_keeper import DATA, assert_recovered, confirmed, footer, source
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.whole import writer

@@ -5,9 +5,9 @@ ledger was recovered shorter. Nobody could tell while it was open, and what was 
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
-
 from daemon.tests.support.machine_bench import Bench, Owner
 from daemon.tests.support.world import acks, closed, opened
 

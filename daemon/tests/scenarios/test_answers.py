@@ -7,6 +7,7 @@ of one cursor; a source that opens where the cursor is held already is answered 
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal
@@ -14,7 +15,6 @@ from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
-
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import closed, opened
 

@@ -4,6 +4,7 @@ abort; and what a second one does: it drops what the first one kept to fall back
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, SnapshotBase
@@ -11,7 +12,6 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.snapshotting import TAKEN
 from cursorkeeper.core.table import State
-
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 
 NO_INLINE = Limits(inline_state_max_bytes=0)

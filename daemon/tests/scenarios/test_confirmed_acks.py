@@ -7,6 +7,7 @@ it is about, B the next one; the last line is the checker's question (`ask`).
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.commit import FooterCommit, Purpose
@@ -15,7 +16,6 @@ from cursorkeeper.core.limits import ACK_LEDGERS_MAX, TAKEN_PARTS_MAX, Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.runtime.gc import Verdict, judge
-
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import acks
 

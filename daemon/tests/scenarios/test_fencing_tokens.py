@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.commit import Purpose
@@ -26,7 +27,6 @@ from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.gc import collect
 from cursorkeeper.runtime.keeper import Keeper
-
 from daemon.tests.scenarios.test_limits import at_the_limit
 from daemon.tests.simulator import simulator
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, InlineBase, SnapshotBase
@@ -14,7 +15,6 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import Delta, LayoutItem, Record
 from cursorkeeper.format import footer as footer_bytes
-
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import closed, opened, partial
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FORMAT_PULSAR
@@ -19,7 +20,6 @@ from cursorkeeper.core.table import State
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.whole_state import PulsarStateWriter
-
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.whole import raw, whole_bench, writer
 from daemon.tests.support.world import acks, closed, opened, partial

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.table import State
-
 from daemon.tests.support.machine_bench import Bench, Owner
 from daemon.tests.support.whole import writer
 

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
@@ -14,7 +15,6 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.format import footer as footer_bytes
-
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.machine_bench import Bench
 from daemon.tests.support.world import NAME, Source, World, acks

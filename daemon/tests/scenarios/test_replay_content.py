@@ -16,7 +16,6 @@ from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.snapshot_plan import EntryRange, SnapshotPlan, take_slice, whole_state
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Segment
-
 from daemon.tests.core.described import seen
 from daemon.tests.support.machine_bench import DATA, Bench
 from daemon.tests.support.world import acks, closed, opened, partial

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal
@@ -21,7 +22,6 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, Segment
 from cursorkeeper.core.writer import WriterPhase
 from cursorkeeper.runtime.gc import Verdict, judge
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone
-
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import Source, World, acks
 

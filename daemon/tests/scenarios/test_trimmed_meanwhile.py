@@ -7,6 +7,7 @@ The keeper knows 1, 2 and 3; 4 was made and trimmed while nobody listened; the t
 from __future__ import annotations
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal
@@ -14,7 +15,6 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState
-
 from daemon.tests.support.machine_bench import Bench, Owner
 from daemon.tests.support.whole import whole_bench
 from daemon.tests.support.world import acks, closed, opened

@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.table import LIVE
-
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.whole import whole_bench
 

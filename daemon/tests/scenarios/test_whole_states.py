@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal
@@ -14,7 +15,6 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.format.pulsar import chunks, position_info
 from cursorkeeper.format.pulsar.values import Compression, Form
-
 from daemon.tests.core.described import seen
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.whole import SLICE, footers, raw, whole_bench, writer

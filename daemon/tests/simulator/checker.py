@@ -26,7 +26,6 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, Segment, SnapshotE
 from cursorkeeper.format import footer as footer_codec
 from cursorkeeper.format import record
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
-
 from daemon.tests.simulator.brokers import Asking, Atom, Brokers
 
 IDLE_TICKS_SPARE = 20

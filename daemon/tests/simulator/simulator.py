@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from clients.tests.support.virtual_loop import VirtualLoop
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
@@ -37,8 +38,6 @@ from cursorkeeper_clients.zookeeper import errors as zk_errors
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from cursorkeeper_clients.zookeeper.fake_faults import Late, NotNow, UnknownDone, UnknownNotDone
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
-
-from clients.tests.support.virtual_loop import VirtualLoop
 from daemon.tests.simulator import trouble
 from daemon.tests.simulator.checker import Checker, DataLedger, FooterMonitor, Model, Topic, WatchedLedgers
 from daemon.tests.simulator.source import Handle, Source

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
@@ -21,8 +23,6 @@ from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.values import Partial
-from pyroaring import BitMap
-
 from daemon.tests.simulator.checker import Atom, DataLedger, Model
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from cursorkeeper.cli.main import app
 from cursorkeeper.cli.sizes import densities, numbers
 from cursorkeeper.sizes.encodings import ENCODINGS
-from typer.testing import CliRunner
 
 SMALL = ["sizes", "--backlogs", "20k,100k", "--holes", "1%,10%"]
 

@@ -9,6 +9,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState, LedgerAcks
@@ -19,7 +21,6 @@ from cursorkeeper.sizes.encodings import ENCODINGS, dense_heap_bytes
 from cursorkeeper.sizes.holes import FIRST_LEDGER, Workload, further_acks
 from cursorkeeper.sizes.measure import Row, measure
 from cursorkeeper.sizes.plot import FRAME_BYTES
-from pyroaring import BitMap
 
 MIB = 1 << 20
 M = 1_000_000

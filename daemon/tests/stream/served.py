@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import grpc
+
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.stream.credits import CreditPool
@@ -15,7 +16,6 @@ from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
 from cursorkeeper_clients.stack.ports import free_port
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
-
 from daemon.tests.support.world import SilentTelemetry
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.outbox import Outbox, OutboxFull
 from cursorkeeper.stream.servers import AckSinkService
@@ -15,7 +16,6 @@ from cursorkeeper.stream.session import Session
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES
 from cursorkeeper_clients.gap import Gap
-
 from daemon.tests.support.world import World
 
 HOURS_MS = 1e7

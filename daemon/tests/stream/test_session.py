@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core import flushing, intake
 from cursorkeeper.core.cutting import cut_delta
 from cursorkeeper.core.errors import RefusedError
@@ -19,7 +20,6 @@ from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import read_all
 from cursorkeeper.stream.session import Session
 from cursorkeeper_clients._proto import acks_pb2 as pb
-
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import World, small
 

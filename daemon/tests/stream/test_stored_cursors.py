@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
@@ -17,7 +18,6 @@ from cursorkeeper.stream.stored_cursors import WALKS_MAX, StoredCursors, TooMany
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 from cursorkeeper_clients.ack_stream import SourceConnection
-
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.stream.served import ServedKeeper
 from daemon.tests.support.machine_bench import DATA

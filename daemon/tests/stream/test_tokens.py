@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+
 from cursorkeeper.stream import tokens
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
-
 from daemon.tests.stream.served import ServedKeeper
 
 REF = pb.CursorRef(topic="persistent://t/n/topic", subscription="s")

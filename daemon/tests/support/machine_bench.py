@@ -33,7 +33,6 @@ from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_clients.bookkeeper.errors import NO_SUCH_LEDGER_REASON, NoSuchLedger, Outcome
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerInfo, LedgerState, ReadChunk
-
 from daemon.tests.support.world import NAME, acks
 
 E = TypeVar("E")

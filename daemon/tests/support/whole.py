@@ -9,7 +9,6 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.values import RawEntry
 from cursorkeeper.format.pulsar import chunks
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
-
 from daemon.tests.support.machine_bench import Bench, Owner
 
 SLICE = 64

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
@@ -23,7 +25,6 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.runner import Telemetry
 from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
-from pyroaring import BitMap
 
 NAME = CursorName("persistent://t/ns/topic", "sub")
 PASSWORD = b""

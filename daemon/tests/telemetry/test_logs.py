@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import structlog
+
 from cursorkeeper.telemetry import logs
 
 

@@ -11,7 +11,6 @@ from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.session import Session
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper_clients._proto import acks_pb2 as pb
-
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import Source, World, acks
 

@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from wsgiref.simple_server import make_server
 
 import pytest
-from cursorkeeper.telemetry import pages
 from prometheus_client import CollectorRegistry, Gauge, make_wsgi_app
+
+from cursorkeeper.telemetry import pages
 
 BEGINNINGS = (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nX-Never-Ends: ", b"\x16\x03\x01\x00\xc5\x01\x00\x00\xc1\x03\x03")
 ANSWER_MAX_S = 20.0

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta
 from cursorkeeper.core.window import EVERY, WHOLE, StateWindow
-from numpy.typing import NDArray
-from pyroaring import BitMap
 
 I64 = NDArray[np.int64]
 BLOCK_RUNS: Final = 1 << 19

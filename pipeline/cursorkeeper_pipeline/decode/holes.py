@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from cursorkeeper.core.positions import Position
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from cursorkeeper.core.positions import Position
 from cursorkeeper_pipeline.decode.columns import same
 from cursorkeeper_pipeline.decode.extents import Extent, count_runs, runs_in_blocks
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Partial, PartialKey
-from pyroaring import BitMap
-
 from cursorkeeper_pipeline.decode.columns import Column, same
 
 CHUNK_PARTIALS: Final = 4_096

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.settings import Settings
-
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter, arg, read
 from cursorkeeper_pipeline.source.options import OptionError, Options

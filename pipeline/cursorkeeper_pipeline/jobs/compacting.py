@@ -43,7 +43,6 @@ from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import GatewayError, GatewayRefused
-
 from cursorkeeper_pipeline.jobs.hearing import Hearing, Told, heard
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.transforms.cold import FIRST, OURS, SECOND, Rule

@@ -21,7 +21,6 @@ from cursorkeeper.cli.problems import NO, USAGE, CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
-
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.import_ import comparison
 from cursorkeeper_pipeline.jobs.migration import DRY_RUN, Run, check_jobs, on_driver, places_of

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
-from cursorkeeper.cli.output import say
 
+from cursorkeeper.cli.output import say
 from cursorkeeper_pipeline.source.options import OptionError, Options
 
 if TYPE_CHECKING:

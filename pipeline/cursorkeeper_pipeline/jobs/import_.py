@@ -17,7 +17,6 @@ from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.our_cursors import iter_ours
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors
 from cursorkeeper.settings import Settings
-
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.migration import DRY_RUN, VERIFY, Run, check_jobs, places_of
 from cursorkeeper_pipeline.sinks.claims import WAIT_S

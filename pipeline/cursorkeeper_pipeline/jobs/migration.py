@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
+
 from cursorkeeper.cli import connect, migrating
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.import_pulsar import Plan
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
-
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.sinks.record import Record, RunRecord, State, as_json, checked_id, folder_of, id_of
 from cursorkeeper_pipeline.sinks.tasks import LEFT, Places, Task, Work

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings
-
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg, read
 from cursorkeeper_pipeline.source.options import OptionError, Options

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.transforms.growth import by_tenant
 from cursorkeeper_pipeline.transforms.shape import READABLE, readable

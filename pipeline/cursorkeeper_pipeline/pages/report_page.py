@@ -10,7 +10,6 @@ from html import escape
 from typing import Any
 
 from cursorkeeper.assess.html import GLOSSARY, STYLE
-
 from cursorkeeper_pipeline.pages import plots
 
 Facts = Mapping[str, Any]

@@ -33,7 +33,6 @@ from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.string_properties import string_properties
-
 from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
 
 SAME, DIFFERS, ONLY_PULSAR, ONLY_HERE = "same", "differs", "only in Pulsar", "only here"

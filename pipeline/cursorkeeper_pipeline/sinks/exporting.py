@@ -40,7 +40,6 @@ from cursorkeeper.migration.target import Target
 from cursorkeeper.migration.writing import CHANGED
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.pins import Pins

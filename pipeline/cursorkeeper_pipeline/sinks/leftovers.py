@@ -26,7 +26,6 @@ from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
 from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.values import Node
-
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.record import Record
 from cursorkeeper_pipeline.sinks.swapping import RUN_KEY, SUBSCRIPTION_KEY, TOKEN_KEY, TOPIC_KEY, VERSION_KEY

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
+
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
+
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_clients.zookeeper import errors as zk

@@ -25,7 +25,6 @@ from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_clients.zookeeper.values import Check, Create, DataSet, SetData, Version
-
 from cursorkeeper_pipeline.sinks.pins import Pin, Pins
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord
 

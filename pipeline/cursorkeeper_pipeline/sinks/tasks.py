@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+
 from cursorkeeper.cli import connect, migrating
 from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.migrating import Outcome
@@ -23,7 +24,6 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 

@@ -11,7 +11,6 @@ from typing import Final
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.errors import Kind, MigrationError
-
 from cursorkeeper_pipeline.source.side_by_side import AT_ONCE
 
 AWAY_IN_A_ROW_MAX: Final = 3 * AT_ONCE

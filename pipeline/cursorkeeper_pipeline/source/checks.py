@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+
 from cursorkeeper.cli import checking, reading
 from cursorkeeper.cli.checking import Report
 from cursorkeeper.cli.problems import AWAY, CommandError, NotFound, explain
@@ -33,7 +34,6 @@ from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
-
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
 from cursorkeeper_pipeline.source.keys import cursor_key

@@ -12,7 +12,6 @@ from typing import Final
 
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-
 from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart, spread
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader

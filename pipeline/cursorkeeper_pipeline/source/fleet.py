@@ -16,7 +16,6 @@ from cursorkeeper.cli.our_cursors import is_chosen
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.cluster import Selection
-
 from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.planning import grouped
 

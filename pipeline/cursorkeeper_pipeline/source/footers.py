@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
+
 from cursorkeeper.cli.problems import CommandError, explain
 from cursorkeeper.core.errors import DamageError
-
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import footer_rows
 from cursorkeeper_pipeline.decode.footer_rows import Read, Row

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pyarrow as pa
+
 from cursorkeeper.cli import reading
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.cli.reading import End, Moved
@@ -33,7 +34,6 @@ from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.errors import GatewayError
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
-
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where

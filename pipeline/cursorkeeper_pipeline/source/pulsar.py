@@ -23,6 +23,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+
 from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -36,7 +37,6 @@ from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.reading import read_cursor
 from cursorkeeper_clients.bookkeeper.port import LedgerState
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.away import AwayCount
 from cursorkeeper_pipeline.source.keys import cursor_key

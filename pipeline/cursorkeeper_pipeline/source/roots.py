@@ -16,7 +16,6 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerStore
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.systems import Systems
 

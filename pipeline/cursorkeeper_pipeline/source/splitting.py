@@ -26,7 +26,6 @@ from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, NoSuchLedger
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
-
 from cursorkeeper_pipeline.source.away import is_away
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.state_size import state_bytes

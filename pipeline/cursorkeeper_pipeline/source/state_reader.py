@@ -27,7 +27,6 @@ from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
-
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.away import AwayCount, is_away, named
 from cursorkeeper_pipeline.source.options import Mode, Options

@@ -20,12 +20,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
+
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.migration.patience import Patience
-
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import Batches, Column, same_text
 from cursorkeeper_pipeline.decode.extents import carried, extents

@@ -18,7 +18,6 @@ from cursorkeeper.cli import connect
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
-
 from cursorkeeper_pipeline.source.options import Options
 
 T = TypeVar("T")

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cursorkeeper.core.names import CursorName
-
 from cursorkeeper_pipeline.decode.footer_rows import place_of
 from cursorkeeper_pipeline.source.keys import bucket_of, cursor_key
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cursorkeeper.core.footer import FORMAT_NATIVE
-
 from cursorkeeper_pipeline import schemas
 
 if TYPE_CHECKING:

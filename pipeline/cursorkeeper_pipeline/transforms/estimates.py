@@ -14,10 +14,10 @@ properties not at all. Who needs a bound takes the sets at their largest: `at_la
 
 from __future__ import annotations
 
-from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper_pipeline.transforms.shape import number
 
 RUNS_COUNTED_MAX = 1_000_000

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cursorkeeper.pulsar_broker.model import ADD_OVERHEAD_BYTES
-from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from cursorkeeper.pulsar_broker.model import ADD_OVERHEAD_BYTES
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.transforms.estimates import at_largest_batches, with_estimates
 from cursorkeeper_pipeline.transforms.shape import number, readable, shaped

@@ -6,11 +6,11 @@ estimate, so that the table says how far the closed form is off.
 
 from __future__ import annotations
 
-from cursorkeeper.pulsar_broker.model import ADD_OVERHEAD_BYTES
-from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from cursorkeeper.pulsar_broker.model import ADD_OVERHEAD_BYTES
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.transforms.estimates import with_estimates
 from cursorkeeper_pipeline.transforms.shape import number, readable, shaped

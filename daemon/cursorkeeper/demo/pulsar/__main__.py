@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+
 from cursorkeeper.demo import ending
 from cursorkeeper.demo.pulsar.play import Case, find_plugin, play
 from cursorkeeper.demo.pulsar.report import Report
 from cursorkeeper_clients.stack import check_java, find_jar
 from cursorkeeper_clients.stack.pulsar import DEFAULT_VERSION, class_path
-from rich.console import Console
 
 
 def main(

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.report import Half, Report
 from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, compiled, last_line
 from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
 from cursorkeeper_clients.stack.pulsar import QUICK
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 T = TypeVar("T")
 STORAGE_CLASS = "io.cursorkeeper.pulsar.CursorKeeperStorage"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+
 from cursorkeeper.demo.processes import LineProcess, ProcessFailed
 from cursorkeeper_clients.stack.pulsar import QUICK, class_path
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import batches, long_array
@@ -29,7 +31,6 @@ from cursorkeeper.format.pulsar.wire import (
     read_text,
     varint_bytes,
 )
-from pyroaring import BitMap
 
 
 @dataclass(frozen=True, slots=True)

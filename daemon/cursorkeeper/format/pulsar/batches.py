@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.core.positions import Position
@@ -27,7 +29,6 @@ from cursorkeeper.format.pulsar.wire import (
     signed,
     varint_bytes,
 )
-from pyroaring import BitMap
 
 WORDS_MAX: Final = BATCH_SIZE_MAX // 64
 _FEW: Final = 24

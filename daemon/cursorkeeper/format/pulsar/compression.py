@@ -15,6 +15,7 @@ from typing import Final
 import cramjam
 import lz4.block
 import zstandard
+
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Compression
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import containers
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import CrossingRange, Form, ManagedLedgerInfo, PositionInfo
-from pyroaring import BitMap
 
 
 def layout_items(info: ManagedLedgerInfo) -> tuple[LayoutItem, ...]:

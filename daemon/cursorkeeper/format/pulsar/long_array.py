@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import containers
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.format.pulsar import varints
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.varints import Bytes, Numbers
 from cursorkeeper.format.pulsar.wire import U64_MASK, Kind, Once, append_varint, expect, read_field, read_varint, varint_bytes
-from pyroaring import BitMap
 
 KEY_TAG: Final = 0x08
 VALUE_TAG: Final = 0x10

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import containers
 from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.core.positions import Position
@@ -25,7 +27,6 @@ from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.ranges import read_position
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.format.pulsar.wire import Field, Kind, Once, append_bytes, append_number, expect, read_field
-from pyroaring import BitMap
 
 BATCH_DELETED_INDEXES = 5
 

@@ -12,6 +12,8 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from pyroaring import BitMap
+
 from cursorkeeper.core import containers
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, Position
 from cursorkeeper.format.pulsar import varints
@@ -19,7 +21,6 @@ from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import CrossingRange
 from cursorkeeper.format.pulsar.varints import Bytes, Places
 from cursorkeeper.format.pulsar.wire import Field, Kind, Once, expect, read_field
-from pyroaring import BitMap
 
 _COLUMNS: Final = 14
 _CONSTANTS: Final = ((2, 0x0A), (4, 0x08), (6, 0x10), (8, 0x12), (10, 0x08), (12, 0x10))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pyroaring import BitMap
+
 from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.positions import Position
@@ -15,7 +17,6 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, MarkDeleteProperties, Partial, PartialKey, Stamp
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from pyroaring import BitMap
 
 
 def to_ack_state(

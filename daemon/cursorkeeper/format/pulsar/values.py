@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
-from pyroaring import BitMap
 
 
 class Form(StrEnum):

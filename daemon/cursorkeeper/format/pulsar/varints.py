@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from numpy.typing import NDArray
+
+from cursorkeeper.format.pulsar.errors import PulsarFormatError
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.uint64]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
-from cursorkeeper.core.values import PartialKey
-from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
+from cursorkeeper.core.values import PartialKey
+from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from daemon.tests.format.pulsar.oracle import Plain
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.errors import TooNewError
 from cursorkeeper.core.positions import Position
@@ -16,10 +20,6 @@ from cursorkeeper.format.pulsar.chunks import Found, Skipped
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.slices import is_beginning
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.pulsar.oracle import Plain, field_edges
 from daemon.tests.format.pulsar.strategies import FORMS, plains, value
 

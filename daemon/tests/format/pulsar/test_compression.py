@@ -10,12 +10,13 @@ import cramjam
 import lz4.block
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.format.pulsar.compression import compress, expand
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Compression
-from hypothesis import given
-from hypothesis import strategies as st
 
 CODECS = st.sampled_from(Compression)
 

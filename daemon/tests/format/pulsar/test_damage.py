@@ -6,15 +6,15 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, pip54, position_info
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Compression, Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.pulsar import oracle
 from daemon.tests.format.pulsar.oracle import Plain, field_edges
 from daemon.tests.format.pulsar.strategies import FORMS, plains, value

@@ -5,11 +5,12 @@ from __future__ import annotations
 import zlib
 
 import pytest
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import chunks, cursor_info, position_info
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
-from pyroaring import BitMap
 
 AT = Position(12, 4)
 MINUS_ONE = "ff ff ff ff ff ff ff ff ff 01"

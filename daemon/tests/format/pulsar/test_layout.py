@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.layout import layout_items, resolve
 from cursorkeeper.format.pulsar.values import CrossingRange, Form, LedgerInfo, ManagedLedgerInfo, PositionInfo
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
 
 
 def topic(*rows: tuple[int, int | None]) -> ManagedLedgerInfo:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import string
 
 import pytest
-from cursorkeeper.format.pulsar import names
 from hypothesis import given
 from hypothesis import strategies as st
+
+from cursorkeeper.format.pulsar import names
 
 ANY = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.errors import TooNewError
 from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, position_info
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import CrossingRange, Form, ManagedCursorInfo, PositionInfo
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.pulsar.oracle import MESSAGES
 
 MD = b"\x08\x0c\x10\x04"

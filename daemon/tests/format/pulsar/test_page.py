@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cursorkeeper.core import containers
 from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.core.values import PartialKey

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import pip54
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.pulsar import oracle
 from daemon.tests.format.pulsar.oracle import MESSAGES, Plain
 from daemon.tests.format.pulsar.strategies import plains, value

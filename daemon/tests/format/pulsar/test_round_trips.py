@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cursorkeeper.core.bitmaps import from_sorted
-from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
-from cursorkeeper.format.pulsar import cursor_info, ledger_info, long_array, position_info, ranges
-from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from cursorkeeper.core.bitmaps import from_sorted
+from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
+from cursorkeeper.format.pulsar import cursor_info, ledger_info, long_array, position_info, ranges
+from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from daemon.tests.format.pulsar import oracle
 from daemon.tests.format.pulsar.oracle import MESSAGES, Plain
 from daemon.tests.format.pulsar.strategies import FORMS, INT64, LEDGERS, TEXTS, WIDE, plains, value

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, MarkDeleteProperties, Partial, PartialKey, Stamp
@@ -10,10 +14,6 @@ from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
 from cursorkeeper.format.pulsar.values import CrossingRange, Form, PositionInfo
-from hypothesis import given
-from hypothesis import strategies as st
-from pyroaring import BitMap
-
 from daemon.tests.format.pulsar.oracle import Plain
 from daemon.tests.format.pulsar.strategies import FORMS, plains, value
 
