@@ -39,6 +39,28 @@ def test_the_state_diagram_is_the_tables() -> None:
     assert found.group(1) == diagram()
 
 
+def test_every_rule_that_code_cites_is_on_the_page() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    rules = [int(n) for n in re.findall(r"^- \*\*Rule (\d+)\.\*\* ", page, re.MULTILINE)]
+    assert rules == list(range(1, len(rules) + 1))
+    cited = re.compile(r"\bARCHITECTURE(?:\.md)?,? rules? (\d+(?:(?:, | and | to )\d+)*)")
+    elsewhere = re.compile(r"\b(?!ARCHITECTURE)[A-Z]{4,} rules? \d")
+    guilty = {}
+    citations = 0
+    for name in tracked():
+        if not name.endswith((".py", ".java", ".proto")) or not (ROOT / name).is_file():
+            continue
+        text = " ".join((ROOT / name).read_text().split())
+        if elsewhere.search(text):
+            guilty[name] = "a rule of another page"
+        for numbers in cited.findall(text):
+            citations += 1
+            if missing := {int(n) for n in re.findall(r"\d+", numbers)} - set(rules):
+                guilty[name] = f"no rule {missing}"
+    assert not guilty
+    assert citations >= 15, "the code cites the rules in another way than this test looks for"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_cited_files_exist(page: str) -> None:
     text = (ROOT / page).read_text()

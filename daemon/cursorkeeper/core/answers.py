@@ -1,4 +1,4 @@
-"""Proof in front of answers: what is told of a cursor was true at an instant after it was asked for (ARCHITECTURE: Answers).
+"""Proof in front of answers: what is told of a cursor was true at an instant after it was asked for (ARCHITECTURE rules 22 to 28).
 
 A daemon may hold a cursor in memory that another one has claimed since. So an open (and whoever else asks) waits until
 the footer is proved to be ours by something that was sent after the question came: a footer write of our own that was

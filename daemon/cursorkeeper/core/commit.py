@@ -1,4 +1,4 @@
-"""One footer, one compare-and-set at a time, and what to do when its answer is lost (ARCHITECTURE: Footer).
+"""One footer, one compare-and-set at a time, and what to do when its answer is lost (ARCHITECTURE rules 1 to 5).
 
 Unknown: the same bytes at the same expected version again, until OK or BadVersion: both are final because versions
 never restart. BadVersion: sync, read, compare (epoch, writer, write): mine means that an earlier try was applied.

@@ -1,5 +1,5 @@
 """Fencing tokens: whoever comes with a lower one than was seen is refused, so that a broker which stood still and goes on
-cannot take a cursor back from its successor (ARCHITECTURE: Fencing tokens). The fencing of ledgers is another thing: `opening`.
+cannot take a cursor back from its successor (ARCHITECTURE rules 29 to 38). The fencing of ledgers is another thing: `opening`.
 
 Owns the comparison, and the footer write that raises the token of a cursor which is held. A token is the source's, grows with
 its loads of a topic, and stays in the footer for good, in the tombstone too. 0 is the lowest: of sources that have none.

@@ -1,5 +1,5 @@
 """Footer writes that hold the whole answer: reset, inline backstop, inline or sealed close, tombstone
-(ARCHITECTURE: Reset, Inline, Close and delete). Once sent they are decided, never withdrawn.
+(ARCHITECTURE rules 5, 19, 20 and 42). Once sent they are decided, never withdrawn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The footer: the one commit pointer of a cursor, as a value.
 
 Says which ledgers to read, from where, and who owns the cursor. Frozen; written only by compare-and-set on the version
-its content was derived from (ARCHITECTURE: Footer). Bytes are in `format.footer`.
+its content was derived from (ARCHITECTURE rules 1 to 3). Bytes are in `format.footer`.
 """
 
 from __future__ import annotations

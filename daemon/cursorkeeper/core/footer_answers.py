@@ -1,5 +1,5 @@
 """What ZooKeeper answers: to reads and checks of the footer, to footer writes, and to the watch. Whose write is there decides who we
-are (ARCHITECTURE: Footer). Does not own what follows: the claim is in `opening`, the roll's check in `rolling`.
+are (ARCHITECTURE rules 3, 4 and 9). Does not own what follows: the claim is in `opening`, the roll's check in `rolling`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joining deltas that were taken and are not durable yet (ARCHITECTURE: Join): they are values, kept until durable.
+"""Joining deltas that were taken and are not durable yet (ARCHITECTURE rules 39 and 40): they are values, kept until durable.
 
 The join is the format's: union, maximum, intersection of what is missing, later stamp. It never asks the state: holes
 were cleared when the delta was taken, and filtering by them would lose it.

@@ -1,5 +1,5 @@
 """Becoming the owner: read the footer, claim it (compare-and-set of epoch + 1), recovery-open every chain ledger
-without a recorded end, then read (ARCHITECTURE: Claim). What ZooKeeper answers comes through `footer_answers`.
+without a recorded end, then read (ARCHITECTURE rule 6). What ZooKeeper answers comes through `footer_answers`.
 """
 
 from __future__ import annotations

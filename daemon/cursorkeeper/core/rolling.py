@@ -1,4 +1,4 @@
-"""Ledgers of the writer: created lazily, named by the footer, left by close or recovery (ARCHITECTURE: Append).
+"""Ledgers of the writer: created lazily, named by the footer, left by close or recovery (ARCHITECTURE rules 7 and 10 to 13).
 
 A ledger is named once its first entry (the open record) is acknowledged; deltas may be sent meanwhile and are
 confirmed only when it is named. Where every flush writes the whole state there is no open record: a ledger is named, alone,

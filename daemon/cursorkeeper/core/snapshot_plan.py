@@ -1,6 +1,6 @@
 """A snapshot as a run of segments: fixed ranges planned at one instant, each taken from the state at its own.
 
-The plan is made after the writer has moved to the snapshot's ledger (ARCHITECTURE: Snapshot): what a later segment misses of
+The plan is made after the writer has moved to the snapshot's ledger (ARCHITECTURE rule 15): what a later segment misses of
 an earlier instant lies in a delta of the same ledger, so the join is complete whatever the interleaving. A range's
 worst-case size is known before it is encoded; only partial batches can outgrow it, and then the range is split.
 """

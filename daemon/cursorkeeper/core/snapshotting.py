@@ -1,4 +1,4 @@
-"""A snapshot, incremental and fuzzy (ARCHITECTURE: Snapshot): move to a fresh ledger that the footer names, write
+"""A snapshot, incremental and fuzzy (ARCHITECTURE rules 14 to 16): move to a fresh ledger that the footer names, write
 segments between deltas with the pending delta in front of each, the end record, then switch the footer's base.
 
 Any roll or reset aborts it; parts of an aborted one are never counted because only the end record names segments.

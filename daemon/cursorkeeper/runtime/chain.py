@@ -1,6 +1,6 @@
 """Reading a cursor's ledgers: every record checked, joined into a state. The answer is an event of the core.
 
-Owns the order of reads and the judgement of damage (ARCHITECTURE: Snapshot); the joins are the core's. Retries
+Owns the order of reads and the judgement of damage (ARCHITECTURE rules 18 and 41); the joins are the core's. Retries
 what may succeed later without end and says what it waits for; "not enough bookies" is never damage.
 """
 

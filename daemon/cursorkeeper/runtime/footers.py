@@ -1,6 +1,6 @@
 """Footers in ZooKeeper: reads, checks, compare-and-sets, watches, listings. Answers come back as the core's events.
 
-Nothing is retried here: an unknown outcome is an event, and the machine repeats the same bytes (ARCHITECTURE: Footer).
+Nothing is retried here: an unknown outcome is an event, and the machine repeats the same bytes (ARCHITECTURE rule 4).
 
 The root node's data is the deployment id: a random name of everything below this root, written once by compare-and-set.
 Several roots may share one BookKeeper; the id in a ledger's custom metadata says which of them may delete it.

@@ -1,4 +1,4 @@
-"""Garbage collection of cursor ledgers that no footer names (ARCHITECTURE: Deletion).
+"""Garbage collection of cursor ledgers that no footer names (ARCHITECTURE rule 21).
 
 A ledger is deleted only if a footer exists, does not name it, and could never name it again: the footer's epoch is
 greater than the ledger's, or equal while the footer is closed or deleted. Age proves nothing: a paused process may

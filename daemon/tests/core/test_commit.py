@@ -1,4 +1,4 @@
-"""One compare-and-set at a time, and how its outcome is found (ARCHITECTURE: Footer)."""
+"""One compare-and-set at a time, and how its outcome is found (ARCHITECTURE rules 1 to 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader makes of every kind of damage (ARCHITECTURE: Snapshot): harmless, fall back, or refuse loudly.
+"""What a reader makes of every kind of damage (ARCHITECTURE rules 18 and 41): harmless, fall back, or refuse loudly.
 
 The cursor of these tests has a snapshot with a delta in front of it, a delta behind it, and a previous chain to fall back to.
 """
@@ -144,7 +144,7 @@ async def test_a_footer_whose_mark_delete_is_ahead_of_every_record_is_believed()
 
 @pytest.mark.parametrize("how", UNREADABLE)
 @virtual
-async def test_decision_22_a_delta_that_previous_alone_holds_is_not_even_read(how: Damage) -> None:
+async def test_rule_41_a_delta_that_previous_alone_holds_is_not_even_read(how: Damage) -> None:
     here = await kept()
     here.world.bookkeeper.damage(here.previous_ledger, here.entry_of(here.previous_ledger, Kind.DELTA), how)
     await here.assert_all_there(await here.opened())
@@ -152,7 +152,7 @@ async def test_decision_22_a_delta_that_previous_alone_holds_is_not_even_read(ho
 
 @pytest.mark.parametrize("how", UNREADABLE)
 @virtual
-async def test_decision_22_a_delta_in_front_of_the_snapshot_is_harmless_and_bars_the_fall_back(how: Damage) -> None:
+async def test_rule_41_a_delta_in_front_of_the_snapshot_is_harmless_and_bars_the_fall_back(how: Damage) -> None:
     here = await kept()
     here.world.bookkeeper.damage(here.base.ledger, 1, how)
     assert here.entry_of(here.base.ledger, Kind.DELTA) == 1
@@ -362,7 +362,7 @@ async def test_a_fall_back_reads_deltas_in_front_of_the_damaged_snapshot() -> No
 
 @pytest.mark.parametrize("how", UNREADABLE)
 @virtual
-async def test_decision_22_any_other_damaged_delta_is_refused(how: Damage) -> None:
+async def test_rule_41_any_other_damaged_delta_is_refused(how: Damage) -> None:
     here = await kept()
     entry = here.entry_of(here.base.ledger, Kind.DELTA, last=True)
     assert entry > here.base.last_entry
@@ -391,7 +391,7 @@ async def test_a_snapshot_outside_its_chain_is_refused() -> None:
 
 
 @virtual
-async def test_decision_22_a_read_shorter_than_last_entry_is_refused() -> None:
+async def test_rule_41_a_read_shorter_than_last_entry_is_refused() -> None:
     here = await kept()
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
     end = here.world.bookkeeper.fence_behind(here.base.ledger).last_entry
@@ -401,7 +401,7 @@ async def test_decision_22_a_read_shorter_than_last_entry_is_refused() -> None:
 
 
 @virtual
-async def test_decision_22_records_of_another_cursor_are_refused() -> None:
+async def test_rule_41_records_of_another_cursor_are_refused() -> None:
     here = await kept()
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
     other = CursorName("persistent://t/ns/topic", "another").record_hash
@@ -411,7 +411,7 @@ async def test_decision_22_records_of_another_cursor_are_refused() -> None:
 
 
 @virtual
-async def test_decision_22_a_whole_ledger_of_another_cursor_is_refused_at_its_first_entry() -> None:
+async def test_rule_41_a_whole_ledger_of_another_cursor_is_refused_at_its_first_entry() -> None:
     here = await kept()
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
     first: Record = record.decode(ledger.entries[0], None)
@@ -420,7 +420,7 @@ async def test_decision_22_a_whole_ledger_of_another_cursor_is_refused_at_its_fi
 
 
 @virtual
-async def test_decision_22_a_record_of_a_later_epoch_than_the_footer_is_refused() -> None:
+async def test_rule_41_a_record_of_a_later_epoch_than_the_footer_is_refused() -> None:
     here = await kept()
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
     late = record.decode(ledger.entries[-1], None)
