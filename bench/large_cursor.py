@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from pyroaring import BitMap
 
-from cursorkeeper.cli import connect
-from cursorkeeper.cli.cursor_making import Imported, Part, make_cursor
+from cursorkeeper import connections
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
+from cursorkeeper.migration.cursor_maker import Imported, Part, make_cursor
 from cursorkeeper.settings import Settings
 
 FIRST_LEDGER = 1_000
@@ -61,5 +61,5 @@ class LargeCursor:
 
 async def make(settings: Settings, source: LargeCursor) -> Imported:
     """Raises CommandError."""
-    async with connect.ports(settings, "writer") as ports:
+    async with connections.ports(settings, "writer") as ports:
         return await make_cursor(ports, settings, source, Bar("large cursor"), stall_s=STALL_S, rng=random.Random(1))

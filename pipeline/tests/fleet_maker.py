@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from cursorkeeper.cli import connect
+from cursorkeeper import connections
 from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, FooterState, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -106,5 +106,5 @@ async def write_footers(zookeeper: ZooKeeper, root: str, footers: Sequence[Foote
 
 async def add_footers(stack: Standalone, root: str, *footers: Footer | tuple[CursorName, bytes]) -> None:
     """As `write_footers`, by a client of its own."""
-    async with connect.zookeeper(Options(zookeeper=stack.zookeeper, root=root).settings) as zookeeper:
+    async with connections.zookeeper(Options(zookeeper=stack.zookeeper, root=root).settings) as zookeeper:
         await write_footers(zookeeper, root, footers)

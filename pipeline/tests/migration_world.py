@@ -19,10 +19,11 @@ from typing import Any
 from msgspec import structs
 from pyroaring import BitMap
 
-from cursorkeeper.cli import connect, export
-from cursorkeeper.cli.connect import Ports
+from cursorkeeper import connections
+from cursorkeeper.cli import export
 from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.cli.output import Bar
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
@@ -32,8 +33,8 @@ from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import difference
-from cursorkeeper.migration.reading import read_cursor
-from cursorkeeper.migration.writing import custom_metadata
+from cursorkeeper.migration.pulsar_reader import read_cursor
+from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
@@ -237,9 +238,9 @@ async def migration_world(stack: Standalone, root: str, **changes: Any) -> Async
     settings = Settings(**{**given, **changes})
     pulsar = structs.replace(settings, zookeeper=f"{stack.zookeeper}{root.rpartition('/')[0]}-pulsar")
     async with (
-        connect.ports(settings, "writer") as ports,
-        connect.zookeeper(pulsar) as zookeeper,
-        connect.gateway(settings, "migrator") as theirs,
+        connections.ports(settings, "writer") as ports,
+        connections.zookeeper(pulsar) as zookeeper,
+        connections.gateway(settings, "migrator") as theirs,
     ):
         await zookeeper.ensure_path("/managed-ledgers")
         world = MigrationWorld(settings, pulsar, ports, PulsarPorts(zookeeper, theirs))

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
-from cursorkeeper.cli import connect
-from cursorkeeper.cli.connect import Ports
+from cursorkeeper import connections
+from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.limits import Limits
@@ -117,7 +117,7 @@ class Fleet:
     async def ledger(self, payloads: Sequence[bytes], metadata: dict[str, bytes] | None = None) -> int:
         """A closed ledger with these entries, made by the deployment that its metadata says."""
         custom = metadata or {"application": APPLICATION}
-        async with connect.gateway(self.settings, "writer") as ledgers:
+        async with connections.gateway(self.settings, "writer") as ledgers:
             ledgers.act_for(custom.get("deployment", b"").decode())
             made = await ledgers.create(LedgerSpec(3, 3, 2), custom)
             for entry, payload in enumerate(payloads):
@@ -143,7 +143,7 @@ class Fleet:
 async def fleet(stack: Standalone, root: str) -> AsyncIterator[Fleet]:
     """Writers, abandoned at the end: what they hold open stays as a crash leaves it."""
     settings = options_of(stack, root).settings
-    async with connect.ports(settings, "writer") as ports:
+    async with connections.ports(settings, "writer") as ports:
         made = Fleet(ports, root, [], settings)
         try:
             yield made

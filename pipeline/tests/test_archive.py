@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from cursorkeeper.cli import connect
+from cursorkeeper import connections
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
@@ -219,8 +219,8 @@ async def runs_that_are_refused(kept: Archive) -> None:
     """What a day is not kept by, and a root that is another, do nothing to it."""
     source, before = kept.source, kept.files(21)
     empty = replace(source, root=f"{source.root}-empty")
-    async with connect.zookeeper(empty.settings) as zookeeper:
-        await connect.footer_store(zookeeper, empty.settings).deployment()
+    async with connections.zookeeper(empty.settings) as zookeeper:
+        await connections.footer_store(zookeeper, empty.settings).deployment()
     for wrong, said_of_it in (
         (replace(source, namespace="b/ns"), "by tenant.*What to do"),
         (empty, "no cursor was read.*What to do"),

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from cursorkeeper.cli.checking import FINDINGS_MAX, Report
-from cursorkeeper.cli.connect import footer_store
 from cursorkeeper.cli.problems import CommandError
+from cursorkeeper.connections import footer_store
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState, Previous, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
+from cursorkeeper.inspection.checks import FINDINGS_MAX, Report
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_clients.bookkeeper.errors import Operation
 from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper

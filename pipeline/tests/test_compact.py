@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cursorkeeper.cli import checking, reading
 from cursorkeeper.core.footer import FooterState, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
+from cursorkeeper.inspection import checks, reader
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline import schemas
@@ -76,11 +76,11 @@ def name(what: str) -> CursorName:
 
 async def stored(made: Fleet, what: str) -> AckState:
     """The state of a closed cursor, which must be whole."""
-    report = await checking.check(made.ports.footers, made.ports.ledgers, name(what))
+    report = await checks.check(made.ports.footers, made.ports.ledgers, name(what))
     assert report.is_good and report.previous in ("same", "none"), report
     footer = await made.footer(name(what))
     assert footer.state is FooterState.CLOSED
-    answer = await reading.replay(made.ports.ledgers, name(what), reading.pinned(footer, await reading.ends_of(made.ports.ledgers, footer)))
+    answer = await reader.replay(made.ports.ledgers, name(what), reader.pinned(footer, await reader.ends_of(made.ports.ledgers, footer)))
     state: AckState = answer.state  # type: ignore[union-attr]
     return state
 
@@ -205,7 +205,7 @@ async def test_processes_are_killed_in_the_middle_and_the_job_goes_on(
 
 
 async def _killed_at(made: Fleet, stack: Standalone, root: str, point: int) -> asyncio.subprocess.Process:
-    _, version = await reading.read_footer(made.ports.footers, name(f"killed-{point}"))
+    _, version = await reader.read_footer(made.ports.footers, name(f"killed-{point}"))
     words = [stack.zookeeper, stack.gateway, root, name(f"killed-{point}").topic, str(version), str(point)]
     return await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
@@ -215,7 +215,7 @@ async def test_somebody_opens_it_in_the_middle_and_wins(stack: Standalone, root:
     async with fleet(stack, root) as made:
         footer = await made.closed(name("race"), rounds=10)
         before = await stored(made, "race")
-        _, version = await reading.read_footer(made.ports.footers, name("race"))
+        _, version = await reader.read_footer(made.ports.footers, name("race"))
         came: list[asyncio.Task[Source]] = []
 
         def say(step: str) -> None:
@@ -240,7 +240,7 @@ def test_a_task_gives_a_row_for_each_cursor(stack: Standalone, root: str) -> Non
     async def make() -> int:
         async with fleet(stack, root) as made:
             await made.closed(name("there"), rounds=10)
-            return (await reading.read_footer(made.ports.footers, name("there")))[1]
+            return (await reader.read_footer(made.ports.footers, name("there")))[1]
 
     version = asyncio.run(make())
     rows = [

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.cli import checking, reading
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer, FooterState, InlineBase, SnapshotBase
 from cursorkeeper.core.state import AckState
+from cursorkeeper.inspection import checks, reader
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_pipeline.jobs import compacting
@@ -55,16 +55,16 @@ async def state(world: CliWorld) -> AckState:
     ports = await world.ports()
 
     async def work(footer: Footer, _version: int) -> ev.ChainRead | ev.ChainDamaged:
-        ends = await reading.ends_of(ports.ledgers, footer)
-        return await reading.replay(ports.ledgers, NAME, reading.pinned(footer, ends))
+        ends = await reader.ends_of(ports.ledgers, footer)
+        return await reader.replay(ports.ledgers, NAME, reader.pinned(footer, ends))
 
-    answer = await reading.steadily(ports.footers, NAME, work)
+    answer = await reader.steadily(ports.footers, NAME, work)
     assert isinstance(answer, ev.ChainRead)
     return answer.state
 
 
 async def chosen(world: CliWorld) -> Chosen:
-    _, version = await reading.read_footer((await world.ports()).footers, NAME)
+    _, version = await reader.read_footer((await world.ports()).footers, NAME)
     return Chosen(NAME, version, "cold")
 
 
@@ -89,7 +89,7 @@ def compacting_columns() -> list[str]:
 
 async def is_whole(world: CliWorld, before: AckState) -> bool:
     ports = await world.ports()
-    report = await checking.check(ports.footers, ports.ledgers, NAME)
+    report = await checks.check(ports.footers, ports.ledgers, NAME)
     return report.is_good and not compacting.differences(before, await state(world), ("before", "now"))
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef
-from cursorkeeper.migration.reading import read_cursor
-from cursorkeeper.migration.writing import custom_metadata
+from cursorkeeper.migration.pulsar_reader import read_cursor
+from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.jobs import export

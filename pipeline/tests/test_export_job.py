@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_pipeline.jobs import export

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper.cli.reading import End
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST, Position
@@ -27,6 +26,7 @@ from cursorkeeper.core.values import (
     Stamp,
 )
 from cursorkeeper.format import record
+from cursorkeeper.inspection.reader import End
 from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Outcome
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerInfo, LedgerState
 from cursorkeeper_pipeline import schemas

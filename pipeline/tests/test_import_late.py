@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cursorkeeper.cli.connect import Ports, footer_store
-from cursorkeeper.cli.cursor_making import footer_of
-from cursorkeeper.cli.import_listener import ImportListener
 from cursorkeeper.cli.import_pulsar import Importing
 from cursorkeeper.cli.migrating import Outcome
-from cursorkeeper.cli.pulsar_source import PulsarSource
+from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.migration.cluster import PulsarPorts
+from cursorkeeper.migration.cursor_maker import footer_of
+from cursorkeeper.migration.listener import ImportListener
+from cursorkeeper.migration.pulsar_source import PulsarSource
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import HALF_MADE, Comparing

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
-from cursorkeeper.cli import connect
+from cursorkeeper import connections
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -268,8 +268,8 @@ def test_what_is_told(spark: SparkSession, stack: Standalone, root: str) -> None
 async def written(stack: Standalone, chroot: str, make: Callable[[Cluster], Awaitable[T]]) -> T:
     """What `make` returns; the chroot and Pulsar's root are there."""
     settings = options_of(stack, "").settings
-    async with connect.ports(settings, "writer") as ports:
+    async with connections.ports(settings, "writer") as ports:
         await ports.zookeeper.ensure_path(f"{chroot}{names.ROOT}")
     chrooted = Options.parse({"zookeeper": stack.zookeeper + chroot, "gateway": stack.gateway}).settings
-    async with connect.ports(chrooted, "migrator") as ports:
+    async with connections.ports(chrooted, "migrator") as ports:
         return await make(Cluster(ports.zookeeper, ports.ledgers))

@@ -15,13 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cursorkeeper.cli import connect, exchange
+from cursorkeeper import connections
 from cursorkeeper.cli.export import read_state
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
+from cursorkeeper.migration import exchange
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper_clients.stack import Standalone
@@ -157,7 +158,7 @@ def test_statistics_of_every_kind(stack: Standalone, told: dict[CursorName, Told
 def test_it_is_what_export_says(stack: Standalone, told: dict[CursorName, Told]) -> None:
     async def exported() -> dict[CursorName, set[tuple[int, int]]]:
         found = {}
-        async with connect.ports(options_of(stack, ROOT).settings) as ports:
+        async with connections.ports(options_of(stack, ROOT).settings) as ports:
             for name in GOOD:
                 footer, answer, at_least = await read_state(ports, name, Bar("test"))
                 lines = exchange.parse(exchange.lines_of(footer, answer.state, at_least=at_least), "test")

@@ -24,7 +24,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selecti
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper.sizes.native import snapshot_records
 

@@ -16,12 +16,13 @@ from typing import Annotated
 
 import typer
 
+from cursorkeeper import connections
 from cursorkeeper.assess import html, words
 from cursorkeeper.assess.collect import Assessment
 from cursorkeeper.assess.internals import InternalsError
 from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved
 from cursorkeeper.assess.totals import Totals
-from cursorkeeper.cli import connect, migrating, options
+from cursorkeeper.cli import migrating, options
 from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
@@ -158,7 +159,7 @@ def _look(
     skipped: list[SkippedPath] = []
 
     async def work() -> None:
-        async with connect.zookeeper(settings) as keeper, connect.gateway(settings, "reader") as ledgers:
+        async with connections.zookeeper(settings) as keeper, connections.gateway(settings, "reader") as ledgers:
             assessment = Assessment(PulsarPorts(keeper, ledgers), asked, cluster, compare)
             await run(assessment, chosen, totals, jobs=jobs, as_json=as_json, skipped=skipped)
 

@@ -11,32 +11,35 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper.cli import connect, cursor_name, exchange, options, reading, roots
-from cursorkeeper.cli.connect import Ports
+from cursorkeeper import connections
+from cursorkeeper.cli import cursor_name, options
 from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.printable import printable_json
 from cursorkeeper.cli.problems import NO, CommandError
+from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.inspection import reader, roots
+from cursorkeeper.migration import exchange
 from cursorkeeper.settings import Settings
 
 
-async def read_state(ports: Ports, name: CursorName, bar: Bar, wait_s: float = reading.WAIT_S) -> tuple[Footer, ev.ChainRead, bool]:
+async def read_state(ports: Ports, name: CursorName, bar: Bar, wait_s: float = reader.WAIT_S) -> tuple[Footer, ev.ChainRead, bool]:
     """(footer, state, whether the state may be more). Raises CommandError, DamageError."""
 
     async def once(footer: Footer, _version: int) -> tuple[Footer, ev.ChainRead, bool]:
-        ends = await reading.ends_of(ports.ledgers, footer)
+        ends = await reader.ends_of(ports.ledgers, footer)
         bar.grow(sum(end.info.length for end in ends.values() if end.info is not None))
-        readable, _ = reading.visible(footer, ends)
-        answer = await reading.replay(ports.ledgers, name, readable, count=bar.advance, wait_s=wait_s)
+        readable, _ = reader.visible(footer, ends)
+        answer = await reader.replay(ports.ledgers, name, readable, count=bar.advance, wait_s=wait_s)
         if isinstance(answer, ev.ChainDamaged):
             raise CommandError(
                 f"{name}: its state cannot be read: {answer.reason}", "`cursorkeeper verify` names everything that is damaged", NO
             )
-        return footer, answer, reading.is_at_least(footer, ends)
+        return footer, answer, reader.is_at_least(footer, ends)
 
-    return await reading.steadily(ports.footers, name, once)
+    return await reader.steadily(ports.footers, name, once)
 
 
 def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:
@@ -82,7 +85,7 @@ def export(
     name = cursor_name.parse(cursor, subscription)
 
     async def work() -> tuple[Footer, ev.ChainRead, bool, int]:
-        async with connect.ports(settings) as ports:
+        async with connections.ports(settings) as ports:
             await roots.check_root(ports.zookeeper, settings)
             with Bar("reading") as bar:
                 footer, answer, at_least = await read_state(ports, name, bar)

@@ -15,31 +15,33 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cursorkeeper.cli import connect, export, migrating, options, roots
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.cursor_making import is_left_over
+from cursorkeeper import connections
+from cursorkeeper.cli import export, migrating, options
 from cursorkeeper.cli.import_pulsar import KIND as IMPORT_KIND
 from cursorkeeper.cli.migrating import BEFORE, FORESEEN, Outcome, Reporter, failed
-from cursorkeeper.cli.our_cursors import iter_ours
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, USAGE, CommandError
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Stamp
 from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.inspection import roots
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.cursor_maker import is_left_over
 from cursorkeeper.migration.destination import Destination, destination_of
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.noted_znode import gone_past
+from cursorkeeper.migration.our_cursors import iter_ours
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
+from cursorkeeper.migration.pulsar_writer import Writer, Written
 from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.string_properties import is_only_a_copy, noted_znode, string_properties
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
-from cursorkeeper.migration.writing import Writer, Written
 from cursorkeeper.pulsar_broker.model import count, range_count
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
@@ -341,7 +343,10 @@ def export_pulsar(
 
     async def work() -> int:
         role = "reader" if dry_run else "migrator"
-        async with connect.ports(settings, "reader") as ports, migrating.pulsar_ports(settings, pulsar, ports, role, own=True) as theirs:
+        async with (
+            connections.ports(settings, "reader") as ports,
+            migrating.pulsar_ports(settings, pulsar, ports, role, own=True) as theirs,
+        ):
             await roots.check_root(ports.zookeeper, settings)
             gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max
             znode_bytes = pulsar.zookeeper_jute_maxbuffer_bytes

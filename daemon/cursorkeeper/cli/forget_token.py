@@ -15,15 +15,17 @@ from typing import Annotated, Any
 
 import typer
 
-from cursorkeeper.cli import connect, cursor_name, options, reading, roots
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.footer_view import footer_json, footer_lines
+from cursorkeeper import connections
+from cursorkeeper.cli import cursor_name, options
 from cursorkeeper.cli.output import json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
+from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import NUMBER_MAX
+from cursorkeeper.inspection import reader, roots
+from cursorkeeper.inspection.footer_view import footer_json, footer_lines
 from cursorkeeper.settings import Settings
 
 TRIES_MAX = 30
@@ -55,7 +57,7 @@ class Seen:
 
 async def look(ports: Ports, name: CursorName) -> Seen:
     """A tombstone has a token, too. Raises CommandError, DamageError."""
-    return Seen(name, *await reading.read_footer(ports.footers, name))
+    return Seen(name, *await reader.read_footer(ports.footers, name))
 
 
 async def forget(ports: Ports, seen: Seen, writer: str, *, pause_s: float = PAUSE_S) -> int:
@@ -105,12 +107,12 @@ def forget_token(
     name = cursor_name.parse(cursor)
 
     async def looked() -> Seen:
-        async with connect.ports(settings) as ports:
+        async with connections.ports(settings) as ports:
             await roots.check_root(ports.zookeeper, settings, needs_id=True)
             return await look(ports, name)
 
     async def done(seen: Seen) -> int:
-        async with connect.ports(settings) as ports:
+        async with connections.ports(settings) as ports:
             return await forget(ports, seen, f"{settings.identity}/forget-token/{secrets.token_hex(8)}")
 
     seen, version = asyncio.run(looked()), None

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper.cli import connect, options, roots
-from cursorkeeper.cli.connect import Ports
+from cursorkeeper import connections
+from cursorkeeper.cli import options
 from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import NO
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.inspection import roots
 from cursorkeeper.runtime.gc import GcReport, collect
 from cursorkeeper.settings import Settings
 
@@ -80,7 +82,7 @@ def gc(
     """
 
     async def work() -> Swept:
-        async with connect.ports(settings, "reader" if dry_run else "writer") as ports:
+        async with connections.ports(settings, "reader" if dry_run else "writer") as ports:
             await roots.check_root(ports.zookeeper, settings, needs_id=True)
             with Bar("looking for ledgers without an owner") as bar:
                 return await sweep(ports, bar, dry_run=dry_run)

@@ -18,26 +18,28 @@ from typing import Annotated, Any
 
 import typer
 
-from cursorkeeper.cli import connect, export, migrating, options, roots
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.cursor_making import footer_of, is_left_over, is_made_by, make_cursor
+from cursorkeeper import connections
+from cursorkeeper.cli import export, migrating, options
 from cursorkeeper.cli.migrating import BEFORE, FORESEEN, Outcome, Reporter, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
-from cursorkeeper.cli.pulsar_source import PulsarSource
+from cursorkeeper.connections import Ports
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
+from cursorkeeper.inspection import roots
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.cursor_maker import footer_of, is_left_over, is_made_by, make_cursor
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
+from cursorkeeper.migration.pulsar_source import PulsarSource
 from cursorkeeper.settings import Settings
 
 KIND = "import-pulsar"
@@ -306,7 +308,7 @@ def import_pulsar(
     async def work() -> int:
         role = "reader" if dry_run else "writer"
         own = not dry_run  # a writer may not read Pulsar's
-        async with connect.ports(settings, role) as ports, migrating.pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs:
+        async with connections.ports(settings, role) as ports, migrating.pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs:
             await roots.say_if_new(ports.zookeeper, settings)
             lasting = migrating.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
             with lasting as journal, Bar("importing", 0) as bar:

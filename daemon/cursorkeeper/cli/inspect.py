@@ -7,16 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from cursorkeeper.cli import connect, cursor_name, options, reading, roots, state_entries
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.footer_view import footer_json, footer_lines
+from cursorkeeper import connections
+from cursorkeeper.cli import cursor_name, options
 from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import NO
-from cursorkeeper.cli.reading import End
-from cursorkeeper.cli.record_view import COLUMNS, NUMBERS, view
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.inspection import reader, roots, state_entries
+from cursorkeeper.inspection.footer_view import footer_json, footer_lines
+from cursorkeeper.inspection.reader import End
+from cursorkeeper.inspection.record_view import COLUMNS, NUMBERS, view
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper import errors as zk
@@ -29,17 +31,17 @@ RAW_BYTES_MAX = 2_000
 async def show(ports: Ports, name: CursorName, root: str, bar: Bar, *, records: bool, as_json: bool) -> int:
     """Prints everything; returns how many records are bad. Raises CommandError, DamageError."""
     try:
-        footer, version = await reading.read_footer(ports.footers, name)
+        footer, version = await reader.read_footer(ports.footers, name)
     except DamageError:
         await _show_raw(ports, name.path(root), as_json=as_json)
         raise
-    ends = await reading.ends_of(ports.ledgers, footer, missing_ok=True)
+    ends = await reader.ends_of(ports.ledgers, footer, missing_ok=True)
     _show_footer(name, footer, version, ends, as_json=as_json)
     if not records:
         return 0
     bar.grow(sum(end.last_entry + 1 for end in ends.values()))
     bad = sum(end.info is None for end in ends.values())
-    whole = reading.whole_state_ledgers(footer)
+    whole = reader.whole_state_ledgers(footer)
     for ledger, end in ends.items():
         show_one = _show_states if ledger in whole else _show_records
         bad += await show_one(ports, name, ledger, end, bar, as_json=as_json)
@@ -99,7 +101,7 @@ def _ledger_json(end: End) -> dict[str, Any]:
 async def _show_records(ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool) -> int:
     bad = 0
     page = Table(COLUMNS, right=NUMBERS)
-    async for entry, payload in reading.entries(ports.ledgers, ledger, end.last_entry, say=bar.say):
+    async for entry, payload in reader.entries(ports.ledgers, ledger, end.last_entry, say=bar.say):
         shown = view(ledger, entry, payload, name.record_hash)
         bad += not shown.is_good
         bar.advance()
@@ -130,7 +132,7 @@ async def _show_states(ports: Ports, name: CursorName, ledger: int, end: End, ba
         else:
             say(f"ledger {ledger}: {e.message}")
         return 1
-    entries = reading.entries(ports.ledgers, ledger, end.last_entry, say=bar.say, unconfirmed=not end.is_final)
+    entries = reader.entries(ports.ledgers, ledger, end.last_entry, say=bar.say, unconfirmed=not end.is_final)
     async for shown in state_entries.StateEntries(ledger, written).views(entries):
         bad += not shown.is_good
         bar.advance()
@@ -178,7 +180,7 @@ def inspect(
     name = cursor_name.parse(cursor, subscription)
 
     async def work() -> int:
-        async with connect.ports(settings) as ports:
+        async with connections.ports(settings) as ports:
             await roots.check_root(ports.zookeeper, settings)
             with Bar("reading records") as bar:
                 return await show(ports, name, settings.root, bar, records=records, as_json=as_json)

@@ -9,14 +9,16 @@ from typing import Any
 
 import typer
 
-from cursorkeeper.cli import connect, options, roots
-from cursorkeeper.cli.footer_view import base_kind
+from cursorkeeper import connections
+from cursorkeeper.cli import options
 from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.printable import printable
 from cursorkeeper.cli.problems import NO
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.inspection import roots
+from cursorkeeper.inspection.footer_view import base_kind
 from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
 
 TABLE_ROWS_MAX = 2_000
@@ -141,10 +143,10 @@ def ls(
     settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, root=root)
 
     async def work() -> int:
-        async with connect.zookeeper(settings) as keeper:
+        async with connections.zookeeper(settings) as keeper:
             await roots.check_root(keeper, settings)
             with Bar("reading footers") as bar:
-                return await show(connect.footer_store(keeper, settings), bar, as_json=as_json, deleted=deleted)
+                return await show(connections.footer_store(keeper, settings), bar, as_json=as_json, deleted=deleted)
 
     damaged = asyncio.run(work())
     if damaged:

@@ -20,8 +20,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 from msgspec import structs
 
+from cursorkeeper import connections
 from cursorkeeper.broker_conf import read_properties
-from cursorkeeper.cli import connect, cursor_name
+from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, Problem, explain
 from cursorkeeper.core.errors import CursorKeeperError
@@ -132,15 +133,15 @@ def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str 
 
 @asynccontextmanager
 async def pulsar_ports(
-    settings: Settings, pulsar: Settings, ours: connect.Ports, role: str, *, own: bool = False
+    settings: Settings, pulsar: Settings, ours: connections.Ports, role: str, *, own: bool = False
 ) -> AsyncIterator[PulsarPorts]:
     """Our own connections where they reach the same; `own`: a gateway client of its own, for its role. Raises CommandError."""
     async with AsyncExitStack() as stack:
         zookeeper, ledgers = ours.zookeeper, ours.ledgers
         if pulsar.zookeeper != settings.zookeeper:
-            zookeeper = await stack.enter_async_context(connect.zookeeper(pulsar))
+            zookeeper = await stack.enter_async_context(connections.zookeeper(pulsar))
         if own or pulsar.password != settings.password:
-            ledgers = await stack.enter_async_context(connect.gateway(pulsar, role))
+            ledgers = await stack.enter_async_context(connections.gateway(pulsar, role))
         yield PulsarPorts(zookeeper, ledgers)
 
 

@@ -15,9 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cursorkeeper.cli import connect, migrating, options, roots
+from cursorkeeper import connections
+from cursorkeeper.cli import migrating, options
 from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
+from cursorkeeper.inspection import roots
 from cursorkeeper.orphans.fleet import PERCENT_MAX, Fleet, Orphan
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Ending, Removed, Remover
@@ -184,13 +186,13 @@ def orphans(
 
     async def work() -> int:
         async with AsyncExitStack() as stack:
-            keeper = await stack.enter_async_context(connect.zookeeper(settings))
+            keeper = await stack.enter_async_context(connections.zookeeper(settings))
             await roots.check_root(keeper, settings, needs_id=True)
             same = pulsar.zookeeper == settings.zookeeper
-            theirs = PulsarStore(keeper if same else await stack.enter_async_context(connect.zookeeper(pulsar)))
-            footers, remover = connect.footer_store(keeper, settings), None
+            theirs = PulsarStore(keeper if same else await stack.enter_async_context(connections.zookeeper(pulsar)))
+            footers, remover = connections.footer_store(keeper, settings), None
             if delete:
-                ledgers = await stack.enter_async_context(connect.gateway(settings, "writer"))
+                ledgers = await stack.enter_async_context(connections.gateway(settings, "writer"))
                 remover = Remover(theirs, footers, ledgers, lambda: new_writer(settings))
             with Bar("looking for orphans") as bar:
                 fleet = await look(footers, theirs, pulsar.zookeeper, bar)

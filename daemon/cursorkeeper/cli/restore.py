@@ -13,10 +13,12 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper.cli import connect, cursor_name, options, roots
-from cursorkeeper.cli.cursor_making import Imported
-from cursorkeeper.cli.importing import Plan, run_import, scan
+from cursorkeeper import connections
+from cursorkeeper.cli import cursor_name, options
 from cursorkeeper.cli.output import Bar, json_line, say
+from cursorkeeper.inspection import roots
+from cursorkeeper.migration.cursor_maker import Imported
+from cursorkeeper.migration.export_file import Plan, run_import, scan
 from cursorkeeper.settings import Settings
 
 
@@ -52,7 +54,7 @@ def restore(
     name = None if cursor is None else cursor_name.parse(cursor)
 
     async def work(plan: Plan) -> Imported:
-        async with connect.ports(settings, "writer") as ports:
+        async with connections.ports(settings, "writer") as ports:
             await roots.say_if_new(ports.zookeeper, settings)
             with Bar("importing", plan.lines) as bar:
                 return await run_import(ports, settings, plan, bar, replace=replace)

@@ -18,16 +18,18 @@ from typing import Annotated, Any
 
 import typer
 
-from cursorkeeper.cli import connect, cursor_name, options, roots
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.footer_view import footer_json
+from cursorkeeper import connections
+from cursorkeeper.cli import cursor_name, options
 from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import NO, USAGE, CommandError
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import NUMBER_MAX
 from cursorkeeper.format import footer as codec
+from cursorkeeper.inspection import roots
+from cursorkeeper.inspection.footer_view import footer_json
 from cursorkeeper.runtime.gc import Owned, doubt, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
@@ -262,12 +264,12 @@ def restore_footer(
     data = None if file is None else bytes_of(file)
 
     async def looked() -> Plan:
-        async with connect.ports(settings) as ports:
+        async with connections.ports(settings) as ports:
             await roots.check_root(ports.zookeeper, settings, needs_id=True)
             return await look(ports, name, settings.root, data)
 
     async def done(plan: Plan) -> int:
-        async with connect.ports(settings) as ports:
+        async with connections.ports(settings) as ports:
             with Bar("writing", plan.version_wanted - plan.version) as bar:
                 return await write(ports, plan, settings.root, bar)
 

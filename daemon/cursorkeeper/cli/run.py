@@ -15,7 +15,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from cursorkeeper.cli import connect, options
+from cursorkeeper import connections
+from cursorkeeper.cli import options
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.settings import ALIASES, BYTE_SIZES, ENVIRONMENT_PREFIX, HIDDEN, Settings, SettingsError, load
@@ -54,8 +55,8 @@ def _spare_collector() -> None:
 
 def check(settings: Settings) -> None:
     """What would otherwise fail in the middle of the start. Raises SettingsError."""
-    connect.zookeeper_settings(settings)
-    connect.gateway_settings(settings, "writer")
+    connections.zookeeper_settings(settings)
+    connections.gateway_settings(settings, "writer")
     _check_pulsar_metadata(settings)
     for name in ("listen", "metrics_listen"):
         address = getattr(settings, name)

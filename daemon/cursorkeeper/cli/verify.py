@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper.cli import connect, cursor_name, options, roots
-from cursorkeeper.cli.checking import Progress, Report, check
-from cursorkeeper.cli.connect import Ports
+from cursorkeeper import connections
+from cursorkeeper.cli import cursor_name, options
 from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound, explain
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.inspection import roots
+from cursorkeeper.inspection.checks import Progress, Report, check
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
 from cursorkeeper.settings import Settings
@@ -139,7 +141,7 @@ def verify(
     names = [cursor_name.parse(c) for c in cursors or []]
 
     async def work() -> tuple[int, int]:
-        async with connect.ports(settings) as ports:
+        async with connections.ports(settings) as ports:
             await roots.check_root(ports.zookeeper, settings)
             with Bar("reading records") as bar:
                 wanted = every_cursor(ports.footers) if every else _given(names)

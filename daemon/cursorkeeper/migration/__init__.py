@@ -3,7 +3,7 @@
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.pulsar_cursor import Freshness, PulsarCursor
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
 
 __all__ = [
     "Freshness",

@@ -13,8 +13,8 @@ from cursorkeeper.migration import liveness
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.migration.reading import LOOK, STATE_BYTES_MAX, UPGRADE
-from cursorkeeper.migration.writing import ABSENT
+from cursorkeeper.migration.pulsar_reader import LOOK, STATE_BYTES_MAX, UPGRADE
+from cursorkeeper.migration.pulsar_writer import ABSENT
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.values import Node
 

@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from cursorkeeper.cli import run
-from cursorkeeper.cli.connect import Ports, footer_store
 from cursorkeeper.cli.output import Bar
+from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.limits import Limits

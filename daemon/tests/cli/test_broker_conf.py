@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.cli import connect
+from cursorkeeper import connections
 from cursorkeeper.settings import Settings, SettingsError, load
 
 REAL = """\
@@ -83,7 +83,7 @@ def test_a_shipped_one(tmp_path: Path) -> None:
     assert (made.ensemble, made.write_quorum, made.ack_quorum, made.digest) == (2, 2, 2, "CRC32C")
     assert (made.zookeeper_session_timeout_ms, made.ledger_age_max_s, made.password) == (20_000, 14_400, "")
     assert made.max_entry_bytes == Settings().max_entry_bytes
-    parsed = connect.zookeeper_settings(made)
+    parsed = connections.zookeeper_settings(made)
     assert parsed.servers == (("zk-1", 2181), ("zk-2", 2181), ("zk-3", 2181)) and parsed.chroot == "/pulsar-a"
 
 

@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper.cli import exchange, importing, state_view
-from cursorkeeper.cli.exchange import AcksLine, parse
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, LayoutState, MarkDeleteProperties, Partial, PartialKey, Stamp
+from cursorkeeper.inspection import state_view
+from cursorkeeper.migration import exchange, export_file
+from cursorkeeper.migration.exchange import AcksLine, parse
 
 FOOTER = Footer("persistent://t/ns/a", "s", FooterState.CLOSED, 3, "w", 1, 2, Position(7, 4), EmptyBase(Position(7, 4)))
 
@@ -109,7 +110,7 @@ def test_spoilt_files_are_refused_with_the_line(lines: list[bytes], says: str, t
     file = tmp_path / "f.jsonl"
     file.write_bytes(b"\n".join(x.strip() for x in lines))
     with pytest.raises(CommandError) as error:
-        importing.scan(file, "f.jsonl", None, Bar("t"))
+        export_file.scan(file, "f.jsonl", None, Bar("t"))
     assert says in error.value.problem.message and "f.jsonl" in error.value.problem.message
     assert error.value.problem.exit_code == USAGE and error.value.problem.remedy
 
@@ -117,4 +118,4 @@ def test_spoilt_files_are_refused_with_the_line(lines: list[bytes], says: str, t
 def test_blank_lines_do_no_harm(tmp_path: Path) -> None:
     file = tmp_path / "f.jsonl"
     file.write_bytes(b"\n\n".join(GOOD))
-    assert importing.scan(file, "f", None, Bar("t")).end.acked == 3
+    assert export_file.scan(file, "f", None, Bar("t")).end.acked == 3

@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cursorkeeper.cli import footer_view, forget_token, ls, restore_footer
-from cursorkeeper.cli.cursor_making import make_cursor
+from cursorkeeper.cli import forget_token, ls, restore_footer
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, mark_of
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import footer as footer_bytes
+from cursorkeeper.inspection import footer_view
+from cursorkeeper.migration.cursor_maker import make_cursor
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME, Recorder, Source, acks
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cursorkeeper.cli.connect import Ports
 from cursorkeeper.cli.gc import sweep
+from cursorkeeper.connections import Ports
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec

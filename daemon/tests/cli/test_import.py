@@ -12,15 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cursorkeeper.cli import exchange, export, restore
-from cursorkeeper.cli.connect import Ports, footer_store
-from cursorkeeper.cli.cursor_making import Imported, Report
-from cursorkeeper.cli.importing import LINES_PER_BATCH, RANGES_PER_BATCH, FileSource, run_import, scan
+from cursorkeeper.cli import export, restore
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
+from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
+from cursorkeeper.migration import exchange
+from cursorkeeper.migration.cursor_maker import Imported, Report
+from cursorkeeper.migration.export_file import LINES_PER_BATCH, RANGES_PER_BATCH, FileSource, run_import, scan
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings

@@ -13,8 +13,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from cursorkeeper.cli import connect, options, problems
+from cursorkeeper import connections
 from cursorkeeper.cli import main as program
+from cursorkeeper.cli import options, problems
 from cursorkeeper.cli.problems import AWAY, BUG, NO, USAGE, CommandError, explain
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
 from cursorkeeper.pulsar_broker.settings import PulsarSettingsError
@@ -89,7 +90,10 @@ def test_usage_errors(arguments: list[str], code: int, says: str) -> None:
 async def test_a_dead_zookeeper_and_a_dead_gateway_are_named() -> None:
     address = f"127.0.0.1:{free_port()}"
     dead = Settings(zookeeper=address, gateway=address)
-    for opening, name in ((connect.zookeeper(dead, 0.3), "ZooKeeper"), (connect.gateway(dead, "reader", 0.3), "the ledger gateway")):
+    for opening, name in (
+        (connections.zookeeper(dead, 0.3), "ZooKeeper"),
+        (connections.gateway(dead, "reader", 0.3), "the ledger gateway"),
+    ):
         with pytest.raises(CommandError) as error:
             await opening.__aenter__()
         problem = error.value.problem

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cursorkeeper.app import gateway_client
 from cursorkeeper.cli import main as program
-from cursorkeeper.cli.connect import gateway_settings
+from cursorkeeper.connections import gateway_settings
 from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.settings import ALIASES, Settings, SettingsError, load

@@ -60,7 +60,7 @@ async def test_ls_names_damaged_footers_and_goes_on(world: CliWorld, capsys: pyt
 async def test_ls_leaves_tombstones_out(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
     await world.closed()
     keeper = await world.keeper()
-    from cursorkeeper.cli.import_listener import ImportListener
+    from cursorkeeper.migration.listener import ImportListener
 
     gone = ImportListener()
     keeper.delete_unopened(NAME, gone)

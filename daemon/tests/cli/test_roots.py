@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cursorkeeper.cli.problems import USAGE, CommandError
-from cursorkeeper.cli.roots import as_flags, check_root, look_at, roots_in, say_if_new
 from cursorkeeper.core.names import ROOT
+from cursorkeeper.inspection.roots import as_flags, check_root, look_at, roots_in, say_if_new
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_clients.zookeeper.values import ANY_VERSION

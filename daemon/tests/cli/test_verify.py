@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from cursorkeeper.cli import checking, verify
-from cursorkeeper.cli.checking import Report, check
+from cursorkeeper.cli import verify
 from cursorkeeper.cli.problems import AWAY, CommandError, NotFound
 from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as footer_bytes
+from cursorkeeper.inspection import checks
+from cursorkeeper.inspection.checks import Report, check
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from daemon.tests.cli.conftest import EAGER, CliWorld
 from daemon.tests.support.world import NAME, acks, ranges
@@ -79,21 +80,21 @@ async def test_a_damaged_delta_is_named_and_refused(world: CliWorld) -> None:
     report = await checked(world)
     assert [(f.ledger, f.entry) for f in report.findings] == [(ledger, 1)]
     assert "crc32c" in report.findings[0].message and str(report.findings[0]).startswith(f"ledger {ledger} entry 1")
-    assert report.remedy == checking.REFUSES
+    assert report.remedy == checks.REFUSES
 
 
 async def test_what_bookkeeper_itself_refuses_is_named(world: CliWorld) -> None:
     footer = await world.closed(l7=((1, 3),))
     world.bookkeeper.damage(footer.chain[0].ledger, 1, Damage.DIGEST)
     report = await checked(world)
-    assert "DIGEST_MISMATCH" in report.findings[0].message and report.remedy == checking.REFUSES
+    assert "DIGEST_MISMATCH" in report.findings[0].message and report.remedy == checks.REFUSES
 
 
 async def test_a_damaged_open_record_is_harmless(world: CliWorld) -> None:
     footer = await world.closed(l7=((1, 3),))
     world.bookkeeper.damage(footer.chain[0].ledger, 0, Damage.FLIP)
     report = await checked(world)
-    assert not report.is_good and report.remedy == checking.USABLE and report.totals is not None
+    assert not report.is_good and report.remedy == checks.USABLE and report.totals is not None
 
 
 async def test_a_damaged_segment_falls_back(world: CliWorld) -> None:
@@ -103,7 +104,7 @@ async def test_a_damaged_segment_falls_back(world: CliWorld) -> None:
     world.bookkeeper.damage(base.ledger, base.first_entry, Damage.FLIP)
     report = await checked(world)
     assert (base.ledger, base.first_entry) in [(f.ledger, f.entry) for f in report.findings]
-    assert report.remedy == checking.FALLS_BACK and report.previous == "not compared"
+    assert report.remedy == checks.FALLS_BACK and report.previous == "not compared"
     assert report.totals is not None and report.totals.acked == 180
 
 
@@ -115,7 +116,7 @@ async def test_damage_that_only_the_older_snapshot_needs(world: CliWorld) -> Non
     assert last is not None
     world.bookkeeper.damage(only_old[0], last, Damage.TRUNCATE)
     report = await checked(world)
-    assert not report.is_good and report.remedy == checking.USABLE and report.previous == "unreadable"
+    assert not report.is_good and report.remedy == checks.USABLE and report.previous == "unreadable"
 
 
 async def test_both_snapshots_damaged_is_refused(world: CliWorld) -> None:
@@ -125,7 +126,7 @@ async def test_both_snapshots_damaged_is_refused(world: CliWorld) -> None:
         assert isinstance(base, SnapshotBase)
         world.bookkeeper.damage(base.ledger, base.last_entry, Damage.FLIP)
     report = await checked(world)
-    assert report.findings_count == 2 and report.remedy == checking.REFUSES
+    assert report.findings_count == 2 and report.remedy == checks.REFUSES
 
 
 async def test_a_lost_ledger_is_named(world: CliWorld) -> None:
@@ -140,7 +141,7 @@ async def test_a_short_ledger_is_damage(world: CliWorld) -> None:
     footer = await world.closed(l7=((1, 3),))
     del world.bookkeeper.ledger(footer.chain[0].ledger).entries[1:]
     report = await checked(world)
-    assert "ends at entry 0" in report.findings[0].message and report.remedy == checking.REFUSES
+    assert "ends at entry 0" in report.findings[0].message and report.remedy == checks.REFUSES
 
 
 async def test_records_of_another_cursor_are_damage(world: CliWorld) -> None:

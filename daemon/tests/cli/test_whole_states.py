@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cursorkeeper.cli import export, inspect, ls, verify
-from cursorkeeper.cli.checking import Report, check
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.values import PartialKey
+from cursorkeeper.inspection.checks import Report, check
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.whole import writer

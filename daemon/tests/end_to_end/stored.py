@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from cursorkeeper.cli import connect
-from cursorkeeper.cli.connect import Ports
+from cursorkeeper import connections
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
@@ -36,7 +36,7 @@ class Stored:
 @asynccontextmanager
 async def reading(gateway: str, zookeeper: str) -> AsyncIterator[Ports]:
     """A reader's view of the systems at these addresses."""
-    async with connect.ports(Settings(gateway=gateway, zookeeper=zookeeper)) as ports:
+    async with connections.ports(Settings(gateway=gateway, zookeeper=zookeeper)) as ports:
         yield ports
 
 

@@ -15,7 +15,7 @@ from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.format.pulsar.values import ManagedCursorInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper_clients.bookkeeper.client import GatewayClient
 from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.stack import Standalone

@@ -16,7 +16,6 @@ from pyroaring import BitMap
 
 from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec
 from cursorkeeper.cli.migrating import Outcome
-from cursorkeeper.cli.our_cursors import iter_ours
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
@@ -29,10 +28,11 @@ from cursorkeeper.migration import target as target_module
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPath
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.journal import Journal
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.our_cursors import iter_ours
+from cursorkeeper.migration.pulsar_reader import read_cursor
+from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.migration.string_properties import CREATED, IMPORTING, NOTES, ZNODE
 from cursorkeeper.migration.target import Target, plan_write
-from cursorkeeper.migration.writing import custom_metadata
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import Operation

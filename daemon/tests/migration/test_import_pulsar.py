@@ -17,12 +17,10 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cursorkeeper.cli import export, migrating
-from cursorkeeper.cli.cursor_making import Making, is_left_over
 from cursorkeeper.cli.import_pulsar import KIND, Importing, import_all
 from cursorkeeper.cli.migrating import Outcome, Reporter
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
-from cursorkeeper.cli.pulsar_source import ENTRIES_PER_BATCH, PARTIALS_PER_BATCH, PulsarSource
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey, Stamp
@@ -30,9 +28,11 @@ from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.cursor_maker import Making, is_left_over
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
+from cursorkeeper.migration.pulsar_source import ENTRIES_PER_BATCH, PARTIALS_PER_BATCH, PulsarSource
 from cursorkeeper.settings import Settings, load
 from cursorkeeper_clients.zookeeper.fake_faults import Delay, Meanwhile, UnknownNotDone
 from daemon.tests.migration.pulsar_world import REF, SUB, TOPIC, PulsarWorld, state

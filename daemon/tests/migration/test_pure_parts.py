@@ -17,8 +17,8 @@ from cursorkeeper.migration.compare import Difference, difference
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.journal import Journal, JournalError
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.pulsar_writer import limited
 from cursorkeeper.migration.repair import is_beyond, repair
-from cursorkeeper.migration.writing import limited
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_clients.zookeeper.errors import OutcomeUnknown
 

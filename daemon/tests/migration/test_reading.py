@@ -12,7 +12,7 @@ from cursorkeeper.format.pulsar.chunks import COMPRESSION_KEY, entries_of
 from cursorkeeper.format.pulsar.values import Compression, CrossingRange, Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_clients.bookkeeper.port import LedgerState
 from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, inline, sealed, state

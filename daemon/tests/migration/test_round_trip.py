@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from cursorkeeper.cli import connect, export
+from cursorkeeper import connections
+from cursorkeeper.cli import export
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -31,7 +32,7 @@ from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.compare import difference
-from cursorkeeper.migration.writing import custom_metadata
+from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
@@ -89,7 +90,7 @@ class Tools:
         """What a reader of ours finds."""
 
         async def read() -> AckState:
-            async with connect.ports(self.settings) as ports:
+            async with connections.ports(self.settings) as ports:
                 _, answer, _ = await export.read_state(ports, name, Bar("reading"))
                 return answer.state
 
@@ -98,7 +99,7 @@ class Tools:
     @asynccontextmanager
     async def keeper(self) -> Any:
         """A daemon of ours."""
-        async with connect.ports(self.settings, "writer") as ports:
+        async with connections.ports(self.settings, "writer") as ports:
             keeper = Keeper(ports.ledgers, ports.zookeeper, SilentTelemetry(), policy=self.settings.policy, identity="daemon/1")
             await keeper.start()
             yield keeper
@@ -226,7 +227,7 @@ def test_a_crashed_broker_and_a_state_that_only_the_newest_entry_holds(pulsar: P
 async def written(tools: Tools, topic: str, entry: bytes, spec: LedgerSpec) -> None:
     """A topic and a cursor whose ledger has a password."""
     ref = PulsarCursorRef(topic, "sub")
-    async with connect.ports(tools.settings, "migrator") as ports:
+    async with connections.ports(tools.settings, "migrator") as ports:
         ledger = await ports.ledgers.create(spec, custom_metadata(ref))
         await ports.ledgers.append(ledger, 0, entry)
         info = ManagedCursorInfo(ledger, Position(7, -1))
@@ -266,14 +267,14 @@ def test_a_password_a_chroot_and_a_neighbour_that_is_damaged(stack: Standalone, 
 
 async def forget(tools: Tools, refs: Sequence[PulsarCursorRef]) -> None:
     """Pulsar loses these cursors."""
-    async with connect.ports(tools.settings) as ports:
+    async with connections.ports(tools.settings) as ports:
         for ref in refs:
             await ports.zookeeper.delete(ref.path, (await ports.zookeeper.get(ref.path)).version)
 
 
 async def ledgers_and_names(tools: Tools, topic: str, refs: Sequence[PulsarCursorRef]) -> tuple[set[int], set[int]]:
     """The cursor ledgers that there are for the topic, and those that znodes name."""
-    async with connect.ports(tools.settings) as ports:
+    async with connections.ports(tools.settings) as ports:
         custom = {"pulsar/managed-ledger": managed_ledger_name(topic).encode()}
         found = {info.ledger async for info in ports.ledgers.list(custom) if "pulsar/cursor" in info.custom_metadata}
         nodes = [await ports.zookeeper.get(ref.path) for ref in refs]
@@ -358,7 +359,7 @@ def test_an_entry_as_large_as_a_bookie_takes(pulsar: PulsarHarness, tools: Tools
 
 async def named(tools: Tools, ref: PulsarCursorRef, ledger: int, snapshot: Position) -> None:
     """The znode of a cursor whose state is in a ledger."""
-    async with connect.ports(tools.settings) as ports:
+    async with connections.ports(tools.settings) as ports:
         await ports.zookeeper.create(ref.path, cursor_info.encode(ManagedCursorInfo(ledger, snapshot)))
 
 

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cursorkeeper.cli.footer_view import base_kind
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Base, ChainLedger, Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
+from cursorkeeper.inspection.footer_view import base_kind
 from cursorkeeper_clients.zookeeper.values import Stat
 from cursorkeeper_pipeline.schemas import DAMAGED, OK, TOO_NEW
 

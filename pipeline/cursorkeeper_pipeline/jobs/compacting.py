@@ -22,13 +22,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from cursorkeeper.cli import connect, reading
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.cursor_making import DELETE_MAX_S, footer_of
-from cursorkeeper.cli.footer_view import base_kind
+from cursorkeeper import connections
 from cursorkeeper.cli.problems import AWAY as AWAY_CODE
 from cursorkeeper.cli.problems import CommandError, NotFound, explain
-from cursorkeeper.cli.state_view import differences
+from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import CursorKeeperError, Refusal
 from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase, mark_of
@@ -40,6 +37,10 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Record
 from cursorkeeper.format import record
 from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.inspection import reader
+from cursorkeeper.inspection.footer_view import base_kind
+from cursorkeeper.inspection.state_view import differences
+from cursorkeeper.migration.cursor_maker import DELETE_MAX_S, footer_of
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.errors import GatewayError, GatewayRefused
@@ -149,11 +150,11 @@ class Compaction:
 
     async def _look(self) -> Look:
         async def work(footer: Footer, version: int) -> Look:
-            ends = await reading.ends_of(self._ports.ledgers, footer)
+            ends = await reader.ends_of(self._ports.ledgers, footer)
             stored = sum(end.info.length for end in ends.values() if end.info is not None)
             if footer.state is FooterState.OPEN:
                 return Look(footer, version, None, stored)
-            answer = await reading.replay(self._ports.ledgers, self._name, reading.pinned(footer, ends), wait_s=self._stall_s)
+            answer = await reader.replay(self._ports.ledgers, self._name, reader.pinned(footer, ends), wait_s=self._stall_s)
             if isinstance(answer, ev.ChainDamaged):
                 raise Ended(REFUSED, answer.reason)
             if answer.fell_back:
@@ -161,7 +162,7 @@ class Compaction:
             return Look(footer, version, answer.state, stored)
 
         try:
-            return await reading.steadily(self._ports.footers, self._name, work)
+            return await reader.steadily(self._ports.footers, self._name, work)
         except NotFound as e:
             raise Ended(GONE, str(e)) from e
 
@@ -339,7 +340,7 @@ def compact_all(
             for one in chosen:
                 yield one
 
-        async with connect.ports(settings, "writer") as ports:
+        async with connections.ports(settings, "writer") as ports:
 
             async def work(one: Chosen) -> AsyncIterator[tuple[Chosen, dict[str, Any]]]:
                 yield one, await compact(ports, settings, one, rule)

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cursorkeeper.cli import connect, migrating
-from cursorkeeper.cli.connect import Ports
+from cursorkeeper import connections
+from cursorkeeper.cli import migrating
 from cursorkeeper.cli.export_pulsar import ledger_spec
-from cursorkeeper.cli.our_cursors import iter_ours
 from cursorkeeper.cli.problems import NO, USAGE, CommandError
+from cursorkeeper.connections import Ports
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
+from cursorkeeper.migration.our_cursors import iter_ours
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
@@ -117,7 +118,7 @@ def of_ours(
 async def checked(places: Places, name: str) -> Record:
     """The run's record, if it is about the Pulsar that this command was told: at another one every znode would say that its ledgers are
     leftovers. Raises CommandError, ZooKeeperError."""
-    async with connect.zookeeper(places.settings) as zookeeper:
+    async with connections.zookeeper(places.settings) as zookeeper:
         record = await RunRecord(zookeeper, folder_of(places.settings.root, "export"), name).find()
     if record is None:
         raise CommandError(f"there is no run {name}", "look at the id; a run tells it when it begins", NO)
@@ -145,7 +146,7 @@ def decided(places: Places, name: str) -> None:
     """Nobody asks any more what this run has pinned. Raises CommandError, ZooKeeperError."""
 
     async def purge() -> None:
-        async with connect.zookeeper(places.settings) as zookeeper:
+        async with connections.zookeeper(places.settings) as zookeeper:
             await Pins(zookeeper, f"{folder_of(places.settings.root, 'export')}/{name}").purge()
 
     on_driver(purge())

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
-from cursorkeeper.cli.import_listener import ImportListener, QuietTelemetry
 from cursorkeeper.core.snapshotting import TAKEN
+from cursorkeeper.migration.listener import ImportListener, QuietTelemetry
 from cursorkeeper_clients.bookkeeper.port import TO_LAST_CONFIRMED, LedgerEnd, LedgerSpec, LedgerStore, ReadChunk
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cursorkeeper.cli import migrating
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.our_cursors import iter_ours
+from cursorkeeper.connections import Ports
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors
+from cursorkeeper.migration.our_cursors import iter_ours
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.migration import DRY_RUN, VERIFY, Run, check_jobs, places_of

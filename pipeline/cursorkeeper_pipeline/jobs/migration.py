@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from cursorkeeper.cli import connect, migrating
-from cursorkeeper.cli.connect import Ports
+from cursorkeeper import connections
+from cursorkeeper.cli import migrating
 from cursorkeeper.cli.import_pulsar import Plan
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
@@ -149,13 +150,13 @@ class Run:
 
     async def _with_record(self, work: Callable[[RunRecord], Coroutine[Any, Any, R]]) -> R:
         settings = self.places.settings
-        async with connect.zookeeper(settings) as zookeeper:
+        async with connections.zookeeper(settings) as zookeeper:
             return await work(RunRecord(zookeeper, folder_of(settings.root, self.kind), self.name))
 
     async def _list(self) -> list[PulsarCursorRef]:
         places = self.places
         async with (
-            connect.ports(places.settings) as ports,
+            connections.ports(places.settings) as ports,
             migrating.pulsar_ports(places.settings, places.pulsar, ports, "reader") as theirs,
         ):
             return [ref async for ref in self.listing(ports, theirs, self.selection, self.skipped.append)]

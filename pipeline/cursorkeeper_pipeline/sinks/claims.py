@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from cursorkeeper.cli.cursor_making import is_running
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.migration.cursor_maker import is_running
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_clients.zookeeper.values import Node, WatchFired

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cursorkeeper.cli import export
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.cursor_making import is_made_by
 from cursorkeeper.cli.import_pulsar import KIND, numbers_of, text_of
 from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, CommandError, NotFound
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, Stamp
@@ -27,10 +26,11 @@ from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import Difference, difference
+from cursorkeeper.migration.cursor_maker import is_made_by
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.string_properties import string_properties
 from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places

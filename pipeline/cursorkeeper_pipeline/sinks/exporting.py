@@ -36,8 +36,8 @@ from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, Problem
 from cursorkeeper.migration.cluster import PulsarCursorRef
+from cursorkeeper.migration.pulsar_writer import CHANGED
 from cursorkeeper.migration.target import Target
-from cursorkeeper.migration.writing import CHANGED
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims

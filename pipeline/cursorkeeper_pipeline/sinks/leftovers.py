@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.migration.writing import custom_metadata, named_by
+from cursorkeeper.migration.pulsar_writer import custom_metadata, named_by
 from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
 from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState
 from cursorkeeper_clients.zookeeper import errors as zk

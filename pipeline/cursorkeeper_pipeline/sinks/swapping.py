@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, cast
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.errors import Kind, MigrationError
-from cursorkeeper.migration.writing import ABSENT, AGAIN, CHANGED, named_by
+from cursorkeeper.migration.pulsar_writer import ABSENT, AGAIN, CHANGED, named_by
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper_clients.zookeeper import errors as zk
 from cursorkeeper_clients.zookeeper.port import ZooKeeper

@@ -16,9 +16,10 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from cursorkeeper.cli import connect, migrating
-from cursorkeeper.cli.connect import Ports
+from cursorkeeper import connections
+from cursorkeeper.cli import migrating
 from cursorkeeper.cli.migrating import Outcome
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.settings import Settings
@@ -67,12 +68,12 @@ class Places:
     async def opened(self, role: str, pulsar_role: str) -> AsyncIterator[tuple[Ports, PulsarPorts]]:
         """Roles of the gateway: reader, writer or migrator. Raises CommandError."""
         async with AsyncExitStack() as stack:
-            ports = await stack.enter_async_context(connect.ports(self.settings, role))
+            ports = await stack.enter_async_context(connections.ports(self.settings, role))
             own = role != pulsar_role
             theirs = await stack.enter_async_context(migrating.pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own))
             if self.between is not None:
                 zookeeper, ledgers = self.between.zookeeper(ports.zookeeper), self.between.ledgers(ports.ledgers)
-                ports = Ports(zookeeper, ledgers, connect.footer_store(zookeeper, self.settings))
+                ports = Ports(zookeeper, ledgers, connections.footer_store(zookeeper, self.settings))
                 theirs = PulsarPorts(self.between.zookeeper(theirs.zookeeper), self.between.ledgers(theirs.ledgers))
             yield ports, theirs
 

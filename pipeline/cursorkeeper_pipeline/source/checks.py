@@ -1,7 +1,7 @@
 """The table `checks`: everything of every cursor that can be checked by reading it, for the audit.
 
 Owns which cursor is checked when, what a finding is called, and that a cursor which changes under the reader is looked at again before
-anything is said of it. What is checked is `cli.checking`'s: every entry of every ledger that the footer names by itself, what a recovery
+anything is said of it. What is checked is `inspection`'s: every entry of every ledger that the footer names by itself, what a recovery
 would find, and the same state from the previous snapshot. A ledger that is missing keeps the others of its cursor from being read.
 
 Rows: one of kind `checked` (or `unchecked`: why it could not be read) for each cursor, with the counts, and one for each finding with its
@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cursorkeeper.cli import checking, reading
-from cursorkeeper.cli.checking import Report
 from cursorkeeper.cli.problems import AWAY, CommandError, NotFound, explain
-from cursorkeeper.cli.reading import Moved
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.inspection import checks, reader
+from cursorkeeper.inspection.checks import Report
+from cursorkeeper.inspection.reader import Moved
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.footers import FooterStore
@@ -194,7 +194,7 @@ class Checker:
     async def _read(self, name: CursorName, footer: Footer) -> Checked:
         try:
             report = await Patience(self._wait_s).repeat(
-                name.display, lambda: checking.check(self._footers, self._ledgers, name, wait_s=self._wait_s)
+                name.display, lambda: checks.check(self._footers, self._ledgers, name, wait_s=self._wait_s)
             )
         except NotFound:
             return Checked(name, str(FooterState.DELETED), footer.epoch)
@@ -226,7 +226,7 @@ class Checker:
     async def _missing(self, name: CursorName, footer: Footer, first: int) -> Checked:
         """All of them, not only the first that a reader met."""
         ends = await Patience(self._wait_s).repeat(
-            name.display, lambda: reading.ends_of(self._ledgers, footer, missing_ok=True)
+            name.display, lambda: reader.ends_of(self._ledgers, footer, missing_ok=True)
         )  # fmt: skip
         gone = sorted({ledger for ledger, end in ends.items() if end.info is None} | {first})
         said = "the footer names it, and it does not exist; what its cursor's other ledgers hold was not checked"

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cursorkeeper.cli.our_cursors import is_chosen
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.cluster import Selection
+from cursorkeeper.migration.our_cursors import is_chosen
 from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.planning import grouped
 

@@ -25,11 +25,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pyarrow as pa
 
-from cursorkeeper.cli import reading
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
-from cursorkeeper.cli.reading import End, Moved
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
+from cursorkeeper.inspection import reader
+from cursorkeeper.inspection.reader import End, Moved
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.errors import GatewayError
@@ -116,7 +116,7 @@ class History:
     async def pieces(self) -> AsyncIterator[list[Piece]]:
         """Ledger by ledger, in parts of bounded size. Raises CommandError (ZooKeeper is away; anything at all, if `mode` is failfast) and
         MigrationError (a system is away, if `mode` is failfast)."""
-        for _ in range(reading.MOVED_MAX):
+        for _ in range(reader.MOVED_MAX):
             footer = self._found.footer
             if isinstance(footer, DamageError):
                 yield [self._unreadable(footer)]
@@ -142,12 +142,12 @@ class History:
         """What is not read yet of every ledger; those that do not exist are put into `gone`."""
         patience = Patience(self._wait_s)
         try:
-            ends = await patience.repeat(self._found.name.display, lambda: reading.ends_of(self._ledgers, footer, missing_ok=True))
+            ends = await patience.repeat(self._found.name.display, lambda: reader.ends_of(self._ledgers, footer, missing_ok=True))
         except MigrationError as e:
             yield [self._out_of_reach(NOWHERE, NOWHERE, e)]
             return
         self.asked |= bool(ends)
-        whole = reading.whole_state_ledgers(footer)
+        whole = reader.whole_state_ledgers(footer)
         for ledger, end in ends.items():
             if ledger in self._done or ledger in whole:
                 continue
@@ -190,7 +190,7 @@ class History:
         stopped_by: Moved | CommandError | None = None
         first = self._next.setdefault(ledger, 0)
         try:
-            async for entry, payload in reading.entries(self._ledgers, ledger, last, first=first, wait_s=self._wait_s):
+            async for entry, payload in reader.entries(self._ledgers, ledger, last, first=first, wait_s=self._wait_s):
                 chunk.append((entry, payload))
                 size += deltas.size_bytes(payload)
                 self._next[ledger] = entry + 1

@@ -1,6 +1,6 @@
 """The table `pulsar_cursors`: Pulsar's own cursors as they are stored, without disturbing a broker.
 
-Owns how a cluster's topics are spread over tasks, and the rows. Read is with `migration.reading.read_cursor`: nothing is recovered, fenced
+Owns how a cluster's topics are spread over tasks, and the rows. Read is with `pulsar_reader.read_cursor`: nothing is recovered, fenced
 or written, and message ledgers are not touched. The option `password` is that of Pulsar's ledgers (its `managedLedgerPassword`).
 
 **Plan.** The driver walks the topics of the selection without a look at cursors. A part is some spans, a span the topics of one namespace
@@ -34,7 +34,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selecti
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
-from cursorkeeper.migration.reading import read_cursor
+from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper_clients.bookkeeper.port import LedgerState
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline import schemas

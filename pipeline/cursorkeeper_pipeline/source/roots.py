@@ -1,6 +1,6 @@
 """Whether the root that a job was told is one: a reader that looks in the wrong place finds nothing wrong there.
 
-Owns what a job asks of its root (`cursorkeeper.cli.roots` looks). A root that is not there is refused; so is one that has no deployment id
+Owns what a job asks of its root (`inspection.roots` looks). A root that is not there is refused; so is one that has no deployment id
 while there is something that could be its own: ledgers, for a job that reads ledgers, else anything at all.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import cast
 
-from cursorkeeper.cli import roots
 from cursorkeeper.cli.problems import NO, CommandError
+from cursorkeeper.inspection import roots
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerStore

@@ -16,12 +16,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from cursorkeeper.cli import roots
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as codec
+from cursorkeeper.inspection import roots
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cursorkeeper.cli import reading
 from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
@@ -24,6 +23,7 @@ from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.window import WHOLE, StateWindow
+from cursorkeeper.inspection import reader
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
@@ -81,7 +81,7 @@ class StateReader:
         Raises CommandError (ZooKeeper is away, or BookKeeper for too many); in failfast mode DamageError and CommandError for what
         is a status else."""
         now = found
-        for _ in range(reading.MOVED_MAX):
+        for _ in range(reader.MOVED_MAX):
             if now is None or is_tombstone(now):
                 return None if piece is None else self._lost(name, GONE, "was deleted while it was read", piece)
             if isinstance(now.footer, DamageError):
@@ -90,7 +90,7 @@ class StateReader:
                 return self._lost(name, now.stat.version, "was reset while it was read", piece)
             try:
                 return await self._replayed(now, now.footer, piece)
-            except reading.Moved as e:
+            except reader.Moved as e:
                 before, now = now.footer, await self._again(name)
                 if now is not None and isinstance(now.footer, Footer) and now.footer.is_same_write(before):
                     return self._lost(name, now.stat.version, f"{e}, and the footer names it", piece)
@@ -109,21 +109,21 @@ class StateReader:
 
     async def _replayed(self, found: Found, footer: Footer, piece: Piece | None) -> Outcome:
         """Raises Moved."""
-        ends = await self._patience.repeat(str(found.name), lambda: reading.ends_of(self._ledgers, footer, unknown_only=True))
+        ends = await self._patience.repeat(str(found.name), lambda: reader.ends_of(self._ledgers, footer, unknown_only=True))
         try:
-            full, _ = reading.visible(footer, ends)
+            full, _ = reader.visible(footer, ends)
         except CommandError as e:  # its end was just written, and nothing older is there
             if self._options.mode is Mode.FAILFAST:
                 raise
             return Outcome(found.name, found.stat.version, schemas.AT_LEAST, str(e), piece=piece)
         read: list[int] = [0 if isinstance(footer.base, SnapshotBase) else base_bytes(footer)]
         window = WHOLE if piece is None else piece.window
-        answer = await reading.replay(self._ledgers, found.name, full, count=read.append, wait_s=self._options.wait_s, window=window)
+        answer = await reader.replay(self._ledgers, found.name, full, count=read.append, wait_s=self._options.wait_s, window=window)
         if full.named_ledgers():
             self._away.answered()
         if isinstance(answer, ev.ChainDamaged):
             return self._damaged(found, (TooNewError if answer.too_new else DamageError)(answer.reason), piece)
-        status = schemas.AT_LEAST if reading.is_at_least(footer, ends) else schemas.OK
+        status = schemas.AT_LEAST if reader.is_at_least(footer, ends) else schemas.OK
         error = FELL_BACK if answer.fell_back else None
         return Outcome(found.name, found.stat.version, status, error, answer.state, sum(read), piece)
 

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from cursorkeeper.cli import connect
+from cursorkeeper import connections
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
@@ -52,7 +52,7 @@ class Systems:
 
     def __init__(self, options: Options, role: str = READER, clock: Callable[[], float] = time.monotonic) -> None:
         self._options, self._role = options, role
-        self._start_timeout_s = min(connect.START_TIMEOUT_S, options.wait_s)
+        self._start_timeout_s = min(connections.START_TIMEOUT_S, options.wait_s)
         self._runner = asyncio.Runner(loop_factory=lambda: PausedLoop(clock))
         self._open = AsyncExitStack()
         self._zookeeper: ZooKeeper | None = None
@@ -97,17 +97,17 @@ class Systems:
     async def zookeeper(self) -> ZooKeeper:
         """Raises CommandError if it does not answer."""
         if self._zookeeper is None:
-            opening = connect.zookeeper(self._options.settings, self._start_timeout_s)
+            opening = connections.zookeeper(self._options.settings, self._start_timeout_s)
             self._zookeeper = await self._open.enter_async_context(opening)
         return self._zookeeper
 
     async def ledgers(self) -> LedgerStore:
         """Raises CommandError if the gateway does not answer."""
         if self._ledgers is None:
-            opening = connect.gateway(self._options.settings, self._role, self._start_timeout_s)
+            opening = connections.gateway(self._options.settings, self._role, self._start_timeout_s)
             self._ledgers = await self._open.enter_async_context(opening)
         return self._ledgers
 
     async def footers(self) -> FooterStore:
         """Raises CommandError."""
-        return connect.footer_store(await self.zookeeper(), self._options.settings)
+        return connections.footer_store(await self.zookeeper(), self._options.settings)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 
-from cursorkeeper.cli.cursor_making import Part
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, Partial
+from cursorkeeper.migration.cursor_maker import Part
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 
 ENTRIES_PER_BATCH = 1 << 22

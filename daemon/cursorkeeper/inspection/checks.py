@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cursorkeeper.cli import reading, state_entries, state_view
-from cursorkeeper.cli.reading import End
-from cursorkeeper.cli.record_view import RecordView, view
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.record import Kind
+from cursorkeeper.inspection import reader, state_entries, state_view
+from cursorkeeper.inspection.reader import End
+from cursorkeeper.inspection.record_view import RecordView, view
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
@@ -110,28 +110,28 @@ SILENT = Progress(lambda _n: None, lambda _n: None, lambda _s: None)
 
 
 async def check(
-    footers: FooterStore, ledgers: LedgerStore, name: CursorName, progress: Progress = SILENT, wait_s: float = reading.WAIT_S
+    footers: FooterStore, ledgers: LedgerStore, name: CursorName, progress: Progress = SILENT, wait_s: float = reader.WAIT_S
 ) -> Report:
     """Raises CommandError when something outside is away, DamageError for the footer itself."""
 
     async def once(footer: Footer, _version: int) -> Report:
         return await _check(ledgers, name, footer, progress, wait_s)
 
-    return await reading.steadily(footers, name, once)
+    return await reader.steadily(footers, name, once)
 
 
 async def _check(ledgers: LedgerStore, name: CursorName, footer: Footer, progress: Progress, wait_s: float) -> Report:
-    ends = await reading.ends_of(ledgers, footer)
-    report = Report(name.display, str(footer.state), reading.is_at_least(footer, ends), ledgers=len(ends))
+    ends = await reader.ends_of(ledgers, footer)
+    report = Report(name.display, str(footer.state), reader.is_at_least(footer, ends), ledgers=len(ends))
     report.truncated = footer.truncated.as_fields() if footer.truncated is not None else None
     progress.grow(sum(end.last_entry + 1 for end in ends.values()))
-    whole = reading.whole_state_ledgers(footer)
+    whole = reader.whole_state_ledgers(footer)
     for ledger, end in ends.items():
         check_one = _check_states if ledger in whole else _check_ledger
         await check_one(ledgers, name, footer, ledger, end, report, progress, wait_s)
-    readable, is_newest = reading.visible(footer, ends)
+    readable, is_newest = reader.visible(footer, ends)
     progress.say(f"replaying {name}")
-    answer = await reading.replay(ledgers, name, readable, wait_s=wait_s)
+    answer = await reader.replay(ledgers, name, readable, wait_s=wait_s)
     if isinstance(answer, ev.ChainDamaged):
         report.remedy = REFUSES
         _once(report, f"the state cannot be read: {answer.reason}")
@@ -165,7 +165,7 @@ async def _check_ledger(
 ) -> None:
     progress.say(f"reading {name}")
     at, sequence, base = 0, -1, _base_in(footer, ledger)
-    async for entry, payload in reading.entries(ledgers, ledger, end.last_entry, say=progress.say, wait_s=wait_s):
+    async for entry, payload in reader.entries(ledgers, ledger, end.last_entry, say=progress.say, wait_s=wait_s):
         at = entry + 1
         shown = view(ledger, entry, payload, name.record_hash)
         report.records += 1
@@ -195,7 +195,7 @@ async def _check_states(
         report.found(e.message, ledger)
         return
     at = 0
-    entries = reading.entries(ledgers, ledger, end.last_entry, say=progress.say, wait_s=wait_s, unconfirmed=not end.is_final)
+    entries = reader.entries(ledgers, ledger, end.last_entry, say=progress.say, wait_s=wait_s, unconfirmed=not end.is_final)
     async for shown in state_entries.StateEntries(ledger, written).views(entries):
         at = shown.entry + 1
         report.records += 1
@@ -251,11 +251,11 @@ def _check_end(shown: RecordView, base: SnapshotBase, report: Report) -> None:
 async def _check_previous(
     ledgers: LedgerStore, name: CursorName, pinned: Footer, now: ev.ChainRead, report: Report, progress: Progress, wait_s: float
 ) -> None:
-    older = reading.from_previous(pinned)
+    older = reader.from_previous(pinned)
     if older is None:
         return
     progress.say(f"replaying {name} from its previous snapshot")
-    answer = await reading.replay(ledgers, name, older, wait_s=wait_s)
+    answer = await reader.replay(ledgers, name, older, wait_s=wait_s)
     if isinstance(answer, ev.ChainDamaged):
         report.previous = "unreadable"
         _once(report, f"the previous snapshot cannot stand in: {answer.reason}")

@@ -16,7 +16,7 @@ from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.migration.reading import STATE_BYTES_MAX
+from cursorkeeper.migration.pulsar_reader import STATE_BYTES_MAX
 from cursorkeeper.migration.target import WritePlan
 from cursorkeeper_clients.bookkeeper import errors as bk
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerState

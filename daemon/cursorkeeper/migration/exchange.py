@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from cursorkeeper.cli import state_view
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState
+from cursorkeeper.inspection import state_view
 
 FORMAT = 1
 RANGES_PER_LINE = 10_000

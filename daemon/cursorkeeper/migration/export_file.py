@@ -10,16 +10,16 @@ from pathlib import Path
 
 from pyroaring import BitMap
 
-from cursorkeeper.cli import exchange
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.cursor_making import STALL_S, Imported, Part, Report, make_cursor
-from cursorkeeper.cli.exchange import AcksLine, AnyLine, EndLine, Header, LayoutLine, PartialLine
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, CommandError
+from cursorkeeper.connections import Ports
 from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, Partial
+from cursorkeeper.migration import exchange
+from cursorkeeper.migration.cursor_maker import STALL_S, Imported, Part, Report, make_cursor
+from cursorkeeper.migration.exchange import AcksLine, AnyLine, EndLine, Header, LayoutLine, PartialLine
 from cursorkeeper.settings import Settings
 
 RANGES_PER_BATCH = 20_000

@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from cursorkeeper.cli import reading
-from cursorkeeper.cli.connect import Ports
-from cursorkeeper.cli.import_listener import ImportListener, QuietTelemetry
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
+from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
@@ -26,6 +24,8 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
 from cursorkeeper.core.values import LayoutItem
 from cursorkeeper.core.whole_states import is_stuck
+from cursorkeeper.inspection import reader
+from cursorkeeper.migration.listener import ImportListener, QuietTelemetry
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 
@@ -96,7 +96,7 @@ class Imported:
 async def footer_of(ports: Ports, name: CursorName) -> Footer | None:
     """The footer, a tombstone too; None: there never was one. Raises CommandError, DamageError."""
     try:
-        footer, _ = await reading.read_footer(ports.footers, name)
+        footer, _ = await reader.read_footer(ports.footers, name)
     except NotFound:
         return None
     return footer

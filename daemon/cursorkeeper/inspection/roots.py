@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cursorkeeper.cli import connect
+from cursorkeeper import connections
 from cursorkeeper.cli.output import say
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.names import ROOT
@@ -95,7 +95,7 @@ async def _whole(zookeeper: ZooKeeper, settings: Settings) -> AsyncIterator[ZooK
     if not slash:
         yield zookeeper
         return
-    async with connect.zookeeper(msgspec.structs.replace(settings, zookeeper=hosts), START_TIMEOUT_S) as whole:
+    async with connections.zookeeper(msgspec.structs.replace(settings, zookeeper=hosts), START_TIMEOUT_S) as whole:
         yield whole
 
 
