@@ -20,9 +20,6 @@ from msgspec import structs
 from pyroaring import BitMap
 
 from cursorkeeper import connections
-from cursorkeeper.cli import export
-from cursorkeeper.cli.migrating import Outcome
-from cursorkeeper.cli.output import Bar
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.positions import Position
@@ -31,8 +28,11 @@ from cursorkeeper.core.values import PartialKey, Stamp
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, position_info
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.inspection.progress import SILENT
+from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.pulsar_broker.settings import of_version
@@ -152,7 +152,7 @@ class MigrationWorld:
 
     async def state(self, ref: PulsarCursorRef) -> AckState:
         """Ours."""
-        _, answer, _ = await export.read_state(self.ports, ref.name, Bar("reading"))
+        _, answer, _ = await read_state(self.ports, ref.name, SILENT)
         return answer.state
 
     async def differs(self, ref: PulsarCursorRef) -> str:

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec
-from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.migration.cluster import PulsarPorts
+from cursorkeeper.migration.exporter import Exporting, ledger_spec
+from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import of_version

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cursorkeeper.cli.import_pulsar import Importing
-from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.migration.cursor_maker import footer_of
+from cursorkeeper.migration.importer import Importing
 from cursorkeeper.migration.listener import ImportListener
+from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_source import PulsarSource
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 from cursorkeeper_pipeline.sinks.claims import Claims

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.cli.problems import CommandError, Problem
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
@@ -21,6 +20,7 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef
+from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from cursorkeeper import connections
-from cursorkeeper.cli.export import read_state
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
+from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy

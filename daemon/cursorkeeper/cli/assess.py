@@ -22,11 +22,12 @@ from cursorkeeper.assess.collect import Assessment
 from cursorkeeper.assess.internals import InternalsError
 from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved
 from cursorkeeper.assess.totals import Totals
-from cursorkeeper.cli import migrating, options
+from cursorkeeper.cli import migration, options
 from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_settings
 from cursorkeeper.pulsar_broker.model import Reason
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
@@ -168,12 +169,12 @@ def _look(
 
 
 def assess(
-    topic: migrating.Topic = None,
-    subscription: migrating.Subscription = None,
-    tenant: migrating.Tenant = None,
-    namespace: migrating.Namespace = None,
-    every: migrating.Everything = False,
-    pulsar_zookeeper: migrating.PulsarZookeeper = None,
+    topic: migration.Topic = None,
+    subscription: migration.Subscription = None,
+    tenant: migration.Tenant = None,
+    namespace: migration.Namespace = None,
+    every: migration.Everything = False,
+    pulsar_zookeeper: migration.PulsarZookeeper = None,
     zookeeper: options.Zookeeper = None,
     gateway: options.Gateway = None,
     config: options.Config = None,
@@ -214,7 +215,7 @@ def assess(
     html_file: Annotated[
         Path | None, typer.Option("--html", help="Write a page for people who decide.", metavar="FILE", rich_help_panel=_OUT)
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Topics looked at at once.", min=1, max=migrating.JOBS_MAX)] = 4,
+    jobs: Annotated[int, typer.Option(help="Topics looked at at once.", min=1, max=migration.JOBS_MAX)] = 4,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -224,13 +225,13 @@ def assess(
     --internal-stats the numbers are exact; without, only what is stored is known, and they are lower bounds. A message is an entry
     of the topic: a batch counts as one. Exit code 0: nothing at risk. 1: something is, or could not be judged.
     """
-    chosen = migrating.selection_of(topic, subscription, tenant, namespace, every)
+    chosen = migration.selection_of(topic, subscription, tenant, namespace, every)
     if html_file is not None and html_file.is_dir():
         raise CommandError(f"--html {html_file}: it is a folder", "name a file in it", USAGE)
     if html_file is not None and not html_file.parent.is_dir():
         raise CommandError(f"--html {html_file}: there is no folder {html_file.parent}", "name a file in a folder that exists", USAGE)
-    conf = migrating.pulsar_conf(broker_conf)
-    settings = migrating.pulsar_settings(options.settings_of(config, None, zookeeper=zookeeper, gateway=gateway), conf, pulsar_zookeeper)
+    conf = pulsar_conf(broker_conf)
+    settings = pulsar_settings(options.settings_of(config, None, zookeeper=zookeeper, gateway=gateway), conf, pulsar_zookeeper)
     cluster = cluster_settings(pulsar_version, conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes)
     asked = memory(admin_url, admin_token_file, internal_stats, chosen.topic)
     totals = Totals(top)

@@ -15,31 +15,12 @@ from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name, options
 from cursorkeeper.cli.output import Bar, json_line, say
 from cursorkeeper.cli.printable import printable_json
-from cursorkeeper.cli.problems import NO, CommandError
-from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
-from cursorkeeper.core.names import CursorName
-from cursorkeeper.inspection import reader, roots
+from cursorkeeper.inspection import roots
+from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.settings import Settings
-
-
-async def read_state(ports: Ports, name: CursorName, bar: Bar, wait_s: float = reader.WAIT_S) -> tuple[Footer, ev.ChainRead, bool]:
-    """(footer, state, whether the state may be more). Raises CommandError, DamageError."""
-
-    async def once(footer: Footer, _version: int) -> tuple[Footer, ev.ChainRead, bool]:
-        ends = await reader.ends_of(ports.ledgers, footer)
-        bar.grow(sum(end.info.length for end in ends.values() if end.info is not None))
-        readable, _ = reader.visible(footer, ends)
-        answer = await reader.replay(ports.ledgers, name, readable, count=bar.advance, wait_s=wait_s)
-        if isinstance(answer, ev.ChainDamaged):
-            raise CommandError(
-                f"{name}: its state cannot be read: {answer.reason}", "`cursorkeeper verify` names everything that is damaged", NO
-            )
-        return footer, answer, reader.is_at_least(footer, ends)
-
-    return await reader.steadily(ports.footers, name, once)
 
 
 def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:

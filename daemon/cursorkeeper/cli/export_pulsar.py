@@ -1,310 +1,36 @@
-"""`cursorkeeper export-pulsar`: our cursors become Pulsar's own again, in a form that Pulsar opens, and keeps.
-
-Owns what is done with each cursor, and what it is refused for: a topic that a broker may have, a state that Pulsar could not
-hold, a cursor that is there already and differs. What was written is read back as Pulsar's and compared before it counts.
-"""
+"""`cursorkeeper export-pulsar`: our cursors become Pulsar's. See `migration.exporter`."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import export, migrating, options
-from cursorkeeper.cli.import_pulsar import KIND as IMPORT_KIND
-from cursorkeeper.cli.migrating import BEFORE, FORESEEN, Outcome, Reporter, failed
+from cursorkeeper.cli import migration, options
+from cursorkeeper.cli.migration import Reporter
 from cursorkeeper.cli.output import Bar
-from cursorkeeper.cli.problems import NO, USAGE, CommandError
-from cursorkeeper.connections import Ports
-from cursorkeeper.core.footer import FooterState
-from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Stamp
-from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
-from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.inspection import roots
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection
-from cursorkeeper.migration.compare import difference
-from cursorkeeper.migration.cursor_maker import is_left_over
-from cursorkeeper.migration.destination import Destination, destination_of
-from cursorkeeper.migration.errors import Kind, MigrationError
-from cursorkeeper.migration.journal import Journal
-from cursorkeeper.migration.noted_znode import gone_past
-from cursorkeeper.migration.our_cursors import iter_ours
+from cursorkeeper.migration.exporter import KIND_OF_RUN, Exporting, export_all, ledger_spec
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.migration.pulsar_reader import read_cursor
-from cursorkeeper.migration.pulsar_writer import Writer, Written
-from cursorkeeper.migration.repair import is_beyond, repair
-from cursorkeeper.migration.string_properties import is_only_a_copy, noted_znode, string_properties
-from cursorkeeper.migration.target import Target, WritePlan, plan_write
-from cursorkeeper.pulsar_broker.model import count, range_count
+from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
+from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
-from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
-
-KIND_OF_RUN = "export-pulsar"
-JOURNAL_KEY: Final = "cursorkeeper-journal"
-"""In the metadata of a ledger that a run with a journal has made: the journal's token."""
-KEPT = "already there"
-"""Status of a cursor that Pulsar has as ours is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exporting:
-    """One run's settings; `one` does one cursor."""
-
-    ports: Ports
-    pulsar: PulsarPorts
-    settings: Settings
-    target: Target
-    spec: LedgerSpec
-    bar: Bar
-    journal: Journal | None = None
-    replace: bool = False
-    replace_newer: bool = False
-    live: bool = False
-    broker_is_stopped: bool = False
-    allow_loss: bool = False
-    dry_run: bool = False
-    patience: Patience = field(default_factory=Patience)
-
-    async def one(self, ref: PulsarCursorRef) -> Outcome:
-        """Never raises for what is wrong with one cursor."""
-        began_s, numbers = time.monotonic(), dict[str, Any]()
-        try:
-            if await self._is_done(ref):
-                return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
-            state, notes = await self._ours(ref)
-            there = await destination_of(self.pulsar, ref, self.patience)
-            info = self._fitted(ref, state, there, notes)
-            numbers = numbers_of(info)
-            status, text = await self._status(ref, state, there), text_of(info, numbers)
-            if status == KEPT:
-                notes += await self._drop_orphans(ref, there.cursor_ledger)
-            else:
-                plan = self._plan(ref, info, state, there)
-                notes += plan.notes
-                notes += await self._check_broker(there)
-                ledger = -1
-                if self.dry_run:
-                    status = f"would be {status}"
-                else:
-                    written = await self._write(ref, state, plan, there)
-                    ledger = written.ledger
-                    notes += written.notes
-                notes += await self._drop_orphans(ref, ledger)
-                numbers |= {"form": plan.form, "bytes": plan.size_bytes, "ledger": ledger}
-                text += f"; {where_of(plan, ledger)}"
-            numbers["seconds"] = round(time.monotonic() - began_s, 3)
-            return Outcome(str(ref), status, True, text, tuple(notes), numbers)
-        except FORESEEN as e:
-            return failed(str(ref), e, numbers=numbers)
-
-    async def _is_done(self, ref: PulsarCursorRef) -> bool:
-        """The journal says so, and ZooKeeper does not say otherwise."""
-        if self.journal is None or str(ref) not in self.journal.done:
-            return False
-        return await self.patience.repeat(str(ref), lambda: self.pulsar.zookeeper.exists(ref.path)) is not None
-
-    async def _ours(self, ref: PulsarCursorRef) -> tuple[AckState, list[str]]:
-        """Our state, and what is to be said of it. Raises CommandError, MigrationError."""
-        footer, answer, at_least = await export.read_state(self.ports, ref.name, Bar("reading"), self.patience.wait_s)
-        notes = []
-        if footer.state is FooterState.OPEN:
-            if is_left_over(footer, IMPORT_KIND, self.settings):
-                raise self._refused(ref, "an import of it died half-way: it does not hold everything", "run import-pulsar again first")
-            if not self.live:
-                remedy = "close it (stop its source, or the daemon), or take what is durable now with --live"
-                raise self._refused(ref, f"it is open (epoch {footer.epoch}, by {footer.writer})", remedy)
-            notes.append("it is open: acks that become durable from now on are not in Pulsar")
-        if at_least:
-            notes.append("its newest acks may be missing: readers do not see the newest entry of an open ledger")
-        if answer.fell_back:
-            notes.append("its newest snapshot is damaged; this is the state from the previous one, and it is complete")
-        if is_only_a_copy(answer.state):
-            raise self._refused(ref, "a broker made it as a part or a copy of Pulsar's own state", "leave Pulsar's as it is")
-        return answer.state, notes
-
-    def _fitted(self, ref: PulsarCursorRef, state: AckState, there: Destination, notes: list[str]) -> PositionInfo:
-        """Ours, fitted to the topic as it is. Raises MigrationError REFUSED."""
-        info = from_ack_state(state)
-        if is_beyond(info.mark_delete, there.layout):
-            message = f"its mark-delete {info.mark_delete} lies behind the topic's last ledger {there.layout[-1].ledger}"
-            remedy = "the topic was deleted and made anew since, and this state is not of it: delete ours, or reset it"
-            raise self._refused(ref, message, remedy)
-        fitted, done = repair(info, there.layout)
-        notes += done
-        return fitted
-
-    def _plan(self, ref: PulsarCursorRef, info: PositionInfo, state: AckState, there: Destination) -> WritePlan:
-        properties = string_properties(state, there.znode.cursor_properties if there.znode is not None else {})
-        return plan_write(
-            str(ref), info, properties, self.target, now_ms=int(time.time() * 1000),
-            unknown=there.znode.unknown if there.znode is not None else b"", allow_loss=self.allow_loss,
-        )  # fmt: skip
-
-    async def _status(self, ref: PulsarCursorRef, state: AckState, there: Destination) -> str:
-        """What it will be. Raises MigrationError REFUSED."""
-        if not there.exists:
-            return "exported"
-        try:
-            theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
-            differs = str(self._difference(state, theirs.state, there, theirs.cursor_properties) or "")
-        except MigrationError as e:
-            if e.kind in (Kind.AWAY, Kind.TOO_NEW):
-                raise
-            differs = f"it cannot be read: {e}"
-        if not differs:
-            return KEPT
-        noted = noted_znode(state)
-        past = gone_past(noted, there) if noted is not None else ""
-        if past and not self.replace_newer:
-            remedy = (
-                "leave Pulsar's as it is; --replace-newer puts ours in its place: what Pulsar has acked meanwhile is then delivered again"
-            )
-            raise self._refused(ref, f"Pulsar itself changed this cursor since the daemon held it: {past}", remedy)
-        if self.replace or past:
-            return "replaced"
-        remedy = "look at both; --replace puts ours in its place: what only Pulsar's has acked is then delivered again"
-        raise self._refused(ref, f"Pulsar has this cursor and it is not as ours is: {differs}", remedy)
-
-    def _difference(self, state: AckState, theirs: PositionInfo, there: Destination, properties: Mapping[str, str]) -> str:
-        """Of what Pulsar would recover, from ours as the topic is now; empty: nothing."""
-        ours, _ = repair(from_ack_state(state), there.layout)
-        own = string_properties(state, properties)
-        stamp = Stamp(0, 0)
-        return str(
-            difference(
-                to_ack_state(ours, there.layout, stamp=stamp, cursor_properties=own),
-                to_ack_state(theirs, there.layout, stamp=stamp, cursor_properties=properties),
-            )
-            or ""
-        )
-
-    async def _check_broker(self, there: Destination) -> list[str]:
-        """Raises MigrationError REFUSED."""
-        signs = await there.signs_of_a_broker(self.pulsar)
-        if not signs:
-            return []
-        if self.broker_is_stopped:
-            return [f"not heeded, as told: {sign}" for sign in signs]
-        remedy = "unload the topic (`pulsar-admin topics unload`) or stop the broker; if it is stopped or has died, say --broker-is-stopped"
-        raise self._refused(there.ref, f"a broker may have the topic: {'; '.join(signs)}", remedy)
-
-    async def _drop_orphans(self, ref: PulsarCursorRef, named: int) -> list[str]:
-        """What interrupted runs of this journal made. Only now: their late compare-and-set cannot win any more."""
-        made = self.journal.open_ledgers.get(str(ref), ()) if self.journal is not None and not self.dry_run else ()
-        notes = []
-        for ledger in made:
-            if ledger != named:
-                notes += await self._writer(ref).delete_orphan(ledger)
-        return notes
-
-    async def drop_unknown(self) -> list[str]:
-        """Ledgers that an interrupted run of this journal made, and died before it wrote their numbers down: nothing can name them."""
-        journal = self.journal
-        if journal is None or not journal.is_resumed or not journal.token:
-            return []
-        mine, notes = {JOURNAL_KEY: journal.token.encode()}, []
-        try:
-            async for info in self.pulsar.ledgers.list(mine):
-                if info.ledger not in journal.known_ledgers:
-                    await self.patience.repeat(f"ledger {info.ledger}", lambda found=info.ledger: self.pulsar.ledgers.delete(found))  # type: ignore[misc]
-                    notes.append(f"deleted ledger {info.ledger} of an interrupted run")
-        except (GatewayError, MigrationError) as e:
-            notes.append(f"ledgers of an interrupted run may be left, which hold nothing: {e}. What to do: run this again")
-        return notes
-
-    async def _write(self, ref: PulsarCursorRef, state: AckState, plan: WritePlan, there: Destination) -> Written:
-        written = await self._writer(ref).write(plan, there.version, there.cursor_ledger)
-        theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
-        wrong = self._difference(state, theirs.state, there, theirs.cursor_properties)
-        if wrong:
-            raise CommandError(f"what Pulsar would read is not what was exported: {wrong}", "do not start the broker; report this", NO)
-        owner = await there.owner(self.pulsar)
-        if owner and not self.broker_is_stopped:
-            note = f"a broker took the topic meanwhile ({owner}): unload it and look whether it has this state"
-            return Written(written.ledger, (*written.notes, note))
-        return written
-
-    def _writer(self, ref: PulsarCursorRef) -> Writer:
-        def made(ledger: int) -> None:
-            if self.journal is not None:
-                self.journal.made_ledger(str(ref), ledger)
-
-        token = self.journal.token if self.journal is not None else ""
-        marks = {JOURNAL_KEY: token.encode()} if token else {}
-        return Writer(self.pulsar, ref, self.spec, self.patience, made, int(time.time() * 1000), marks)
-
-    def _refused(self, ref: PulsarCursorRef, message: str, remedy: str) -> MigrationError:
-        return MigrationError(Kind.REFUSED, str(ref), "", message, remedy)
-
-
-def numbers_of(state: PositionInfo) -> dict[str, Any]:
-    """The numbers of the report, of what is written."""
-    return {
-        "markDelete": list(state.mark_delete),
-        "acked": count(state.acked),
-        "ranges": range_count(state.acked),
-        "ledgers": len(state.acked),
-        "partialBatches": len(state.batches),
-        "properties": len(state.properties),
-    }
-
-
-def text_of(state: PositionInfo, numbers: Mapping[str, Any]) -> str:
-    """The same in one line."""
-    return (
-        f"mark-delete {state.mark_delete}, {numbers['acked']:,} acked entries in {numbers['ranges']:,} ranges, "
-        f"{numbers['partialBatches']:,} partial batches, {numbers['properties']} mark-delete properties"
-    )
-
-
-def where_of(plan: WritePlan, ledger: int) -> str:
-    """In words: how many bytes, in the znode or in which cursor ledger."""
-    if plan.entry is None:
-        return f"{plan.size_bytes:,} bytes in the znode"
-    return f"{plan.size_bytes:,} bytes in cursor ledger {ledger if ledger >= 0 else '(new)'}, as {plan.form}"
-
-
-# ---- the command
-
-
-def ledger_spec(conf: Mapping[str, str]) -> LedgerSpec:
-    """As Pulsar makes cursor ledgers: 2/2/2, CRC32C and no password unless its broker.conf says otherwise. Raises CommandError."""
-    try:
-        ensemble, write, ack = (int(conf.get(f"managedLedgerDefault{name}") or 2) for name in ("EnsembleSize", "WriteQuorum", "AckQuorum"))
-        digest = Digest[conf.get("managedLedgerDigestType") or "CRC32C"]
-        return LedgerSpec(ensemble, write, ack, digest, conf.get("managedLedgerPassword", "").encode())
-    except (ValueError, KeyError) as e:
-        raise CommandError(
-            f"Pulsar's broker.conf: quorums or digest: {e}", "correct it: Pulsar itself would not start with it", USAGE
-        ) from None
-
-
-async def export_all(exporting: Exporting, selection: Selection, reporter: Reporter, *, jobs: int) -> None:
-    """Every cursor of the selection. Raises CommandError, ZooKeeperError."""
-    refs: AsyncIterator[PulsarCursorRef] = iter_ours(exporting.ports.footers, selection, skipped=reporter.skip)
-    await migrating.run_all(refs, exporting.one, reporter, jobs=jobs)
-    for note in await exporting.drop_unknown():
-        reporter.note(note)
 
 
 @options.located
 def export_pulsar(
     *,
-    topic: migrating.Topic = None,
-    subscription: migrating.Subscription = None,
-    tenant: migrating.Tenant = None,
-    namespace: migrating.Namespace = None,
-    everything: migrating.Everything = False,
-    dry_run: migrating.DryRun = False,
+    topic: migration.Topic = None,
+    subscription: migration.Subscription = None,
+    tenant: migration.Tenant = None,
+    namespace: migration.Namespace = None,
+    everything: migration.Everything = False,
+    dry_run: migration.DryRun = False,
     replace: Annotated[bool, typer.Option("--replace", help="Put ours in the place of a Pulsar cursor that differs.")] = False,
     replace_newer: Annotated[
         bool, typer.Option("--replace-newer", help="Also one that Pulsar itself changed since a broker with the plugin held it.")
@@ -319,10 +45,10 @@ def export_pulsar(
     target_version: Annotated[
         str, typer.Option(help="The Pulsar that will open them; decides defaults of its limits and forms.", metavar="VERSION")
     ] = DEFAULT_VERSION,
-    resume: migrating.Resume = None,
-    jobs: migrating.Jobs = 4,
-    pulsar_zookeeper: migrating.PulsarZookeeper = None,
-    pulsar_broker_conf: migrating.PulsarBrokerConf = None,
+    resume: migration.Resume = None,
+    jobs: migration.Jobs = 4,
+    pulsar_zookeeper: migration.PulsarZookeeper = None,
+    pulsar_broker_conf: migration.PulsarBrokerConf = None,
     settings: Settings,
     broker_conf: options.BrokerConf,
     as_json: options.Json = False,
@@ -333,9 +59,9 @@ def export_pulsar(
     then names. Refused with the numbers: a state that Pulsar cannot hold, or that its own limits would drop at its next flush.
     Ours stay as they are. Exit code 0: all done, 1: some failed or were refused, 3: a system is away.
     """
-    chosen = migrating.selection_of(topic, subscription, tenant, namespace, everything)
-    conf = migrating.pulsar_conf(pulsar_broker_conf or broker_conf)
-    pulsar = migrating.pulsar_settings(settings, conf, pulsar_zookeeper)
+    chosen = migration.selection_of(topic, subscription, tenant, namespace, everything)
+    conf = pulsar_conf(pulsar_broker_conf or broker_conf)
+    pulsar = pulsar_settings(settings, conf, pulsar_zookeeper)
     limits, spec = with_broker_conf(of_version(target_version), conf), ledger_spec(conf)
     began_s = time.monotonic()
 
@@ -345,13 +71,13 @@ def export_pulsar(
         role = "reader" if dry_run else "migrator"
         async with (
             connections.ports(settings, "reader") as ports,
-            migrating.pulsar_ports(settings, pulsar, ports, role, own=True) as theirs,
+            pulsar_ports(settings, pulsar, ports, role, own=True) as theirs,
         ):
             await roots.check_root(ports.zookeeper, settings)
             gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max
             znode_bytes = pulsar.zookeeper_jute_maxbuffer_bytes
             target = Target(dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes)
-            lasting = migrating.journal_of(resume, KIND_OF_RUN, chosen, target_of_run, dry_run=dry_run)
+            lasting = migration.journal_of(resume, KIND_OF_RUN, chosen, target_of_run, dry_run=dry_run)
             with lasting as journal, Bar("exporting", 0) as bar:
                 reporter = Reporter(bar, journal, as_json=as_json)
                 patience = Patience(say=lambda what: bar.say(what or "exporting"))

@@ -1,282 +1,33 @@
-"""`cursorkeeper import-pulsar`: cursors of a Pulsar cluster, live or stopped, become ours. Pulsar's are only read.
-
-Owns what is done with each cursor: made, made again where an import died half-way, left alone where it is there already and
-the same, refused where it is there and differs. What was made is read back and compared, entry by entry, before it counts.
-
-Order: our footer, then Pulsar's state, then that very footer is claimed or nothing. So a state that was read before another import's is
-never put in the place of what that one has made: its footer would be another one.
-"""
+"""`cursorkeeper import-pulsar`: cursors of a Pulsar cluster, live or stopped, become ours. See `migration.importer`."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import export, migrating, options
-from cursorkeeper.cli.migrating import BEFORE, FORESEEN, Outcome, Reporter, failed
+from cursorkeeper.cli import migration, options
+from cursorkeeper.cli.migration import Reporter
 from cursorkeeper.cli.output import Bar
-from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
-from cursorkeeper.connections import Ports
-from cursorkeeper.core import bitmaps
-from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
-from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Stamp
-from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.inspection import roots
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors
-from cursorkeeper.migration.compare import difference
-from cursorkeeper.migration.cursor_maker import footer_of, is_left_over, is_made_by, make_cursor
-from cursorkeeper.migration.errors import Kind, MigrationError
-from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.importer import KIND, Importing, import_all
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.migration.pulsar_cursor import PulsarCursor
-from cursorkeeper.migration.pulsar_reader import read_cursor
-from cursorkeeper.migration.pulsar_source import PulsarSource
+from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
 from cursorkeeper.settings import Settings
-
-KIND = "import-pulsar"
-"""Stands in the writer of a footer that an import makes."""
-REPLACE = (
-    "look at both; --replace deletes ours and makes it anew from Pulsar's: whoever has it open is deposed, and what only ours has acked "
-    "is delivered again"
-)
-
-
-class Plan(StrEnum):
-    """What is to be done with one cursor."""
-
-    MAKE = "imported"
-    REDO = "redone"  # an import died half-way: its cursor is deleted and made anew
-    REPLACE = "replaced"
-    REFRESH = "refreshed"  # an import made it and nobody has opened it since: nobody has acked in it
-    KEEP = "already there"
-    PAST = "imported before"  # by this very run, see `Importing.made_here`; Pulsar has moved on since
-
-
-NOTHING = (Plan.KEEP, Plan.PAST)
-"""Plans that change nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Importing:
-    """One run's settings; `one` does one cursor. `refresh`: a closed cursor that differs is made anew if nobody has had it open since an
-    import made it. `is_left_over`: whether whoever made an open footer is gone, where that is known better than `is_left_over` does.
-    `may_begin`: asked once the footer was seen, and raises where nothing is to be begun any more. `made_here`: whether this run made a
-    closed footer and found it well, where a run is known: then it is done, though a live Pulsar moves on."""
-
-    ports: Ports
-    pulsar: PulsarPorts
-    settings: Settings
-    bar: Bar
-    journal: Journal | None = None
-    replace: bool = False
-    dry_run: bool = False
-    roll_back_unreadable: bool = False
-    patience: Patience = field(default_factory=Patience)
-    refresh: bool = False
-    is_left_over: Callable[[Footer], bool] | None = None
-    may_begin: Callable[[], Awaitable[None]] | None = None
-    made_here: Callable[[Footer], Awaitable[bool]] | None = None
-
-    async def one(self, ref: PulsarCursorRef) -> Outcome:
-        """Never raises for what is wrong with one cursor."""
-        numbers = dict[str, Any]()
-        try:
-            return await self.attempt(ref, numbers)
-        except Exists as e:
-            return failed(str(ref), e, status="refused", numbers=numbers)
-        except FORESEEN as e:
-            return failed(str(ref), e, numbers=numbers)
-
-    async def attempt(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
-        """The same; `numbers` is filled as they become known. Raises one of FORESEEN; Raced: somebody else was quicker."""
-        began_s, name = time.monotonic(), ref.name
-        footer = await self._footer(name)  # before Pulsar's state, see the module
-        if self.may_begin is not None:
-            await self.may_begin()
-        if self._is_done(name, footer):
-            return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
-        cursor = await read_cursor(self.pulsar, ref, roll_back_unreadable=self.roll_back_unreadable, patience=self.patience)
-        numbers |= numbers_of(cursor)
-        state = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(1, 0), cursor_properties=cursor.cursor_properties)
-        self._check_batches(cursor)
-        (plan, differs), seen = await self._plan(name, footer, state), mark_of(footer)
-        numbers["epoch"] = seen.epoch
-        if not self.dry_run and plan not in NOTHING:
-            numbers["epoch"] = await self._make(cursor, state, plan, seen)
-        numbers["seconds"] = round(time.monotonic() - began_s, 3)
-        status = f"would be {plan}" if self.dry_run and plan not in NOTHING else str(plan)
-        moved_on = (f"Pulsar's has moved on since this run imported it: {differs}",) if plan is Plan.PAST else ()
-        return Outcome(str(ref), status, True, text_of(cursor, numbers), (*cursor.warnings, *moved_on), numbers)
-
-    async def _footer(self, name: CursorName) -> Footer | None:
-        """Waits for ZooKeeper as long as for Pulsar's. Raises CommandError, DamageError, MigrationError."""
-        try:
-            return await footer_of(self.ports, name)
-        except CommandError as e:
-            if e.problem.exit_code != AWAY:
-                raise
-        await self.patience.repeat(name.display, lambda: self.ports.zookeeper.sync(name.path(self.settings.root)))
-        return await footer_of(self.ports, name)
-
-    def _is_done(self, name: CursorName, footer: Footer | None) -> bool:
-        """The journal says so, and ZooKeeper does not say otherwise."""
-        if self.journal is None or name.display not in self.journal.done:
-            return False
-        return footer is not None and footer.state is not FooterState.DELETED and not self._is_left_over(footer)
-
-    def _is_left_over(self, footer: Footer) -> bool:
-        return is_left_over(footer, KIND, self.settings) if self.is_left_over is None else self.is_left_over(footer)
-
-    def _check_batches(self, cursor: PulsarCursor) -> None:
-        """Raises MigrationError."""
-        if cursor.state.batches and not self.settings.limits.batch_index_acks:
-            message = f"{len(cursor.state.batches):,} partly acked batches would be lost: our settings keep no batch indexes"
-            raise MigrationError(Kind.REFUSED, str(cursor.ref), "", message, "set batch_index_acknowledge_enable = true")
-
-    async def _plan(self, name: CursorName, footer: Footer | None, state: AckState) -> tuple[Plan, str]:
-        """What is to be done with the footer that was seen, and with no other one; how ours differs, if it was read. Raises Exists;
-        Raced: it is another one by now."""
-        if footer is None or footer.state is FooterState.DELETED:
-            return Plan.MAKE, ""
-        if self._is_left_over(footer):
-            return Plan.REDO, ""
-        if footer.state is FooterState.OPEN:
-            if self.replace:
-                return Plan.REPLACE, ""
-            raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
-        now, is_read = footer, True
-        try:
-            now, ours = await self._read(name)
-            differs = str(difference(state, ours) or "")
-        except FORESEEN as e:
-            differs, is_read = f"it cannot be read: {e}", False
-        if not differs:
-            return Plan.KEEP, ""
-        if mark_of(now) != mark_of(footer):
-            raise raced(now)
-        if self.replace:
-            return Plan.REPLACE, differs
-        if is_read and self.made_here is not None and await self.made_here(footer):
-            return Plan.PAST, differs
-        if self.refresh and is_made_by(footer, KIND):
-            return Plan.REFRESH, differs
-        raise Exists(f"it exists (epoch {footer.epoch}, closed) and is not as Pulsar's is: {differs}", REPLACE, NO)
-
-    async def _make(self, cursor: PulsarCursor, state: AckState, plan: Plan, seen: Mark) -> int:
-        """The epoch. Raises CommandError; Raced, and then what somebody else has done is as it was."""
-        source = PulsarSource(cursor)
-        again = plan is not Plan.MAKE
-        try:
-            done = await make_cursor(self.ports, self.settings, source, _Quiet(self.bar), kind=KIND, replace=again, seen=seen)
-        except CommandError as e:
-            footer = await footer_of(self.ports, source.name)
-            if footer is None or mark_of(footer) == seen or footer.writer.startswith(f"{self.settings.identity}/"):
-                raise
-            raise raced(footer) from e
-        try:
-            footer, ours = await self._read(source.name)
-        except NotFound as e:
-            raise Raced("it was made, and deleted before it was read back", "run this again if it is to be here", NO) from e
-        wrong = difference(state, ours)
-        if wrong and (footer.epoch, footer.state) != (done.epoch, FooterState.CLOSED):
-            who = f"epoch {footer.epoch}, by {footer.writer}"
-            message = f"it was made, and opened before it was read back ({who}): {wrong}"
-            raise Raced(message, "its source acks here already: that is as it should be; else " + REPLACE, NO)
-        if wrong:
-            raise Unlike(f"what was made is not what was read: {wrong}", "keep both and report this", NO)
-        return done.epoch
-
-    async def _read(self, name: CursorName) -> tuple[Footer, AckState]:
-        """Footer and state of our cursor, read without a claim."""
-        footer, answer, _ = await export.read_state(self.ports, name, Bar("reading"), self.patience.wait_s)
-        return footer, answer.state
-
-
-class Exists(CommandError):
-    """Ours is there, and must not be touched."""
-
-
-class Raced(Exists):
-    """It is there since a moment ago: somebody else was quicker."""
-
-
-class Unlike(CommandError):
-    """What was made and closed is not what was read."""
-
-
-def raced(footer: Footer) -> Raced:
-    """The error where somebody has made the cursor meanwhile."""
-    if is_made_by(footer, KIND):
-        remedy = "let one of the two runs finish, and run this again: what is the same is left alone"
-        return Raced(f"another import makes it at the same time ({footer.writer})", remedy, NO)
-    return Raced(f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
-
-
-class _Quiet:
-    """The bar of one cursor among many: it counts cursors."""
-
-    def __init__(self, bar: Bar) -> None:
-        self._bar = bar
-
-    def say(self, what: str) -> None:
-        self._bar.say(what)
-
-    def advance(self, count: int = 1) -> None:
-        """The bar counts cursors, not what one of them takes."""
-
-
-def numbers_of(cursor: PulsarCursor) -> dict[str, Any]:
-    """The numbers of the report, of the state that was read."""
-    state = cursor.state
-    return {
-        "markDelete": list(state.mark_delete),
-        "acked": sum(map(len, state.acked.values())),
-        "ranges": sum(map(bitmaps.count_runs, state.acked.values())),
-        "ledgers": len(state.acked),
-        "partialBatches": len(state.batches),
-        "properties": len(state.properties),
-        "cursorProperties": len(cursor.cursor_properties),
-        "layoutLedgers": len(cursor.layout),
-        "bytesRead": cursor.bytes_read,
-        "freshness": cursor.freshness.as_json(),
-    }
-
-
-def text_of(cursor: PulsarCursor, numbers: dict[str, Any]) -> str:
-    """The same in one line."""
-    return (
-        f"mark-delete {cursor.state.mark_delete}, {numbers['acked']:,} acked entries in {numbers['ranges']:,} ranges, "
-        f"{numbers['partialBatches']:,} partial batches, {numbers['properties'] + numbers['cursorProperties']} properties, "
-        f"{cursor.bytes_read:,} bytes read; {cursor.freshness.sentence}"
-    )
-
-
-async def import_all(importing: Importing, selection: Selection, reporter: Reporter, *, jobs: int) -> None:
-    """Every cursor of the selection. Raises CommandError."""
-    refs: AsyncIterator[PulsarCursorRef] = iter_cursors(
-        importing.pulsar.zookeeper, selection, skipped=reporter.skip, patience=importing.patience
-    )
-    await migrating.run_all(refs, importing.one, reporter, jobs=jobs)
 
 
 @options.located
 def import_pulsar(
     *,
-    topic: migrating.Topic = None,
-    subscription: migrating.Subscription = None,
-    tenant: migrating.Tenant = None,
-    namespace: migrating.Namespace = None,
-    everything: migrating.Everything = False,
-    dry_run: migrating.DryRun = False,
+    topic: migration.Topic = None,
+    subscription: migration.Subscription = None,
+    tenant: migration.Tenant = None,
+    namespace: migration.Namespace = None,
+    everything: migration.Everything = False,
+    dry_run: migration.DryRun = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Where ours exists and differs: take it over, delete it, and make it anew from Pulsar's.")
     ] = False,
@@ -284,10 +35,10 @@ def import_pulsar(
         bool,
         typer.Option("--roll-back-unreadable", help="Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar."),
     ] = False,
-    resume: migrating.Resume = None,
-    jobs: migrating.Jobs = 4,
-    pulsar_zookeeper: migrating.PulsarZookeeper = None,
-    pulsar_broker_conf: migrating.PulsarBrokerConf = None,
+    resume: migration.Resume = None,
+    jobs: migration.Jobs = 4,
+    pulsar_zookeeper: migration.PulsarZookeeper = None,
+    pulsar_broker_conf: migration.PulsarBrokerConf = None,
     settings: Settings,
     broker_conf: options.BrokerConf,
     as_json: options.Json = False,
@@ -299,8 +50,8 @@ def import_pulsar(
     --replace if not. Stop it at any time and run it again: it ends in the same result. Exit code 0: all done, 1: some failed
     or were refused, 3: a system is away.
     """
-    chosen = migrating.selection_of(topic, subscription, tenant, namespace, everything)
-    pulsar = migrating.pulsar_settings(settings, migrating.pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper)
+    chosen = migration.selection_of(topic, subscription, tenant, namespace, everything)
+    pulsar = pulsar_settings(settings, pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper)
     began_s = time.monotonic()
 
     target_of_run = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
@@ -308,9 +59,9 @@ def import_pulsar(
     async def work() -> int:
         role = "reader" if dry_run else "writer"
         own = not dry_run  # a writer may not read Pulsar's
-        async with connections.ports(settings, role) as ports, migrating.pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs:
+        async with connections.ports(settings, role) as ports, pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs:
             await roots.say_if_new(ports.zookeeper, settings)
-            lasting = migrating.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
+            lasting = migration.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
             with lasting as journal, Bar("importing", 0) as bar:
                 reporter = Reporter(bar, journal, as_json=as_json)
                 patience = Patience(say=lambda what: bar.say(what or "importing"))

@@ -16,10 +16,11 @@ from typing import Annotated, Any
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import migrating, options
+from cursorkeeper.cli import migration, options
 from cursorkeeper.cli.output import Bar, Table, json_line, say
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 from cursorkeeper.inspection import roots
+from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_settings
 from cursorkeeper.orphans.fleet import PERCENT_MAX, Fleet, Orphan
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Ending, Removed, Remover
@@ -167,8 +168,8 @@ def orphans(
     percent_max: Annotated[
         float, typer.Option("--percent-max", help="Delete nothing if more of all cursors are orphans.", min=0, max=100, show_default=True)
     ] = PERCENT_MAX,
-    pulsar_zookeeper: migrating.PulsarZookeeper = None,
-    pulsar_broker_conf: migrating.PulsarBrokerConf = None,
+    pulsar_zookeeper: migration.PulsarZookeeper = None,
+    pulsar_broker_conf: migration.PulsarBrokerConf = None,
     settings: Settings,
     broker_conf: options.BrokerConf,
     as_json: options.Json = False,
@@ -182,7 +183,7 @@ def orphans(
     """
     age_s = seconds(age)
     address = pulsar_zookeeper or (None if pulsar_broker_conf else settings.pulsar_metadata)
-    pulsar = migrating.pulsar_settings(settings, migrating.pulsar_conf(pulsar_broker_conf or broker_conf), address)
+    pulsar = pulsar_settings(settings, pulsar_conf(pulsar_broker_conf or broker_conf), address)
 
     async def work() -> int:
         async with AsyncExitStack() as stack:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
+from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.errors import DamageError, TooNewError
@@ -22,6 +23,7 @@ from cursorkeeper.core.limits import LAYOUT_LEDGERS_MAX, STATE_BYTES_MAX
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.core.window import WHOLE, StateWindow
+from cursorkeeper.inspection.progress import Progress
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import ENVIRONMENT_PREFIX
@@ -283,3 +285,20 @@ def from_previous(footer: Footer) -> Footer | None:
     known = {c.ledger for c in footer.previous.chain}
     chain = footer.previous.chain + tuple(c for c in footer.chain if c.ledger not in known)
     return replace(footer, base=footer.previous.base, chain=chain, previous=None)
+
+
+async def read_state(ports: Ports, name: CursorName, progress: Progress, wait_s: float = WAIT_S) -> tuple[Footer, ev.ChainRead, bool]:
+    """(footer, state, whether the state may be more). Raises CommandError, DamageError."""
+
+    async def once(footer: Footer, _version: int) -> tuple[Footer, ev.ChainRead, bool]:
+        ends = await ends_of(ports.ledgers, footer)
+        progress.grow(sum(end.info.length for end in ends.values() if end.info is not None))
+        readable, _ = visible(footer, ends)
+        answer = await replay(ports.ledgers, name, readable, count=progress.advance, wait_s=wait_s)
+        if isinstance(answer, ev.ChainDamaged):
+            raise CommandError(
+                f"{name}: its state cannot be read: {answer.reason}", "`cursorkeeper verify` names everything that is damaged", NO
+            )
+        return footer, answer, is_at_least(footer, ends)
+
+    return await steadily(ports.footers, name, once)

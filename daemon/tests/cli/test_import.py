@@ -19,6 +19,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
+from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.migration.cursor_maker import Imported, Report
 from cursorkeeper.migration.export_file import LINES_PER_BATCH, RANGES_PER_BATCH, FileSource, run_import, scan
@@ -34,7 +35,7 @@ SETTINGS = Settings(inline_state_max_bytes=0)
 
 
 async def exported(world: CliWorld, name: CursorName, file: Path) -> bytes:
-    footer, answer, at_least = await export.read_state(await world.ports(), name, world.bar)
+    footer, answer, at_least = await read_state(await world.ports(), name, world.bar)
     export.write(exchange.lines_of(footer, answer.state, at_least=at_least), file, world.bar)
     return await asyncio.to_thread(file.read_bytes)
 

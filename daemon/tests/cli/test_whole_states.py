@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.cli import export, inspect, ls, verify
+from cursorkeeper.cli import inspect, ls, verify
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.inspection.checks import Report, check
+from cursorkeeper.inspection.reader import read_state
 from cursorkeeper_clients.bookkeeper.fake import Damage
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.whole import writer
@@ -77,7 +78,7 @@ async def test_a_live_cursor_is_seen_with_its_newest_state(capsys: pytest.Captur
     report = await checked(world)
     assert report.is_good and report.at_least, report.findings
     assert report.totals is not None and (report.totals.acked, report.totals.partials) == (3, 1)
-    _, answer, at_least = await export.read_state(await world.ports(), NAME, world.bar, 0.2)
+    _, answer, at_least = await read_state(await world.ports(), NAME, world.bar, 0.2)
     assert at_least and answer.state.is_acked(7, 5_000)
     partial_found = {key: set(p.missing) for key, p in answer.state.iter_partials()}
     assert partial_found == {PartialKey(7, 9): {3}}

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from pyroaring import BitMap
 
-from cursorkeeper.cli.import_pulsar import Importing
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
 from cursorkeeper.format.pulsar.chunks import COMPRESSION_KEY, entries_of
 from cursorkeeper.format.pulsar.values import Compression, Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors
+from cursorkeeper.migration.importer import Importing
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_clients.bookkeeper.fake import FakeGateway
 from cursorkeeper_clients.bookkeeper.port import LedgerSpec

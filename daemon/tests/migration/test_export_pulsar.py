@@ -14,8 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper.cli.export_pulsar import Exporting, ledger_spec
-from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
@@ -27,8 +25,10 @@ from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionI
 from cursorkeeper.migration import target as target_module
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPath
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.exporter import Exporting, ledger_spec
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.our_cursors import iter_ours
+from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.migration.string_properties import CREATED, IMPORTING, NOTES, ZNODE

@@ -16,9 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper.cli import export, migrating
-from cursorkeeper.cli.import_pulsar import KIND, Importing, import_all
-from cursorkeeper.cli.migrating import Outcome, Reporter
+from cursorkeeper.cli import migration
+from cursorkeeper.cli.migration import Reporter
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
@@ -26,13 +25,17 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.cursor_maker import Making, is_left_over
+from cursorkeeper.migration.importer import KIND, Importing, import_all
 from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_source import ENTRIES_PER_BATCH, PARTIALS_PER_BATCH, PulsarSource
+from cursorkeeper.migration.pulsar_systems import pulsar_settings
 from cursorkeeper.settings import Settings, load
 from cursorkeeper_clients.zookeeper.fake_faults import Delay, Meanwhile, UnknownNotDone
 from daemon.tests.migration.pulsar_world import REF, SUB, TOPIC, PulsarWorld, state
@@ -45,7 +48,7 @@ PULSAR = Settings(format="pulsar", inline_state_max_bytes=0)
 async def differs(world: PulsarWorld, ref: PulsarCursorRef = REF) -> str:
     """What ours and Pulsar's do not have in common."""
     theirs = await read_cursor(await world.pulsar(), ref)
-    _, ours, _ = await export.read_state(await world.ports(), ref.name, world.bar)
+    _, ours, _ = await read_state(await world.ports(), ref.name, world.bar)
     wanted = to_ack_state(theirs.state, theirs.layout, stamp=Stamp(0, 0), cursor_properties=theirs.cursor_properties)
     return str(difference(wanted, ours.state) or "")
 
@@ -268,7 +271,7 @@ async def test_what_is_decided_late_touches_nothing_that_came_since(world: Pulsa
     footer = await world.footer(REF.name)
     assert "import-pulsar" not in footer.writer and (footer.state is FooterState.CLOSED) == closed
     if closed:
-        _, ours, _ = await export.read_state(await world.ports(), REF.name, world.bar)
+        _, ours, _ = await read_state(await world.ports(), REF.name, world.bar)
         assert 77 in ours.state.acked_of(12)
 
 
@@ -456,20 +459,20 @@ async def test_skipped_paths_are_told(world: PulsarWorld, capsys: pytest.Capture
 )
 def test_one_choice_of_cursors(given: tuple[str | None, str | None, str | None, str | None, bool], wanted: Selection | None) -> None:
     if wanted is not None:
-        assert migrating.selection_of(*given) == wanted
+        assert migration.selection_of(*given) == wanted
         return
     with pytest.raises(CommandError):
-        migrating.selection_of(*given)
+        migration.selection_of(*given)
 
 
 def test_pulsars_addresses_and_password() -> None:
     ours = Settings(zookeeper="z:1/ours", password="mine")
-    assert migrating.pulsar_settings(ours, {}, None).zookeeper == "z:1/ours"
-    assert migrating.pulsar_settings(ours, {}, "p:2").zookeeper == "p:2"
+    assert pulsar_settings(ours, {}, None).zookeeper == "z:1/ours"
+    assert pulsar_settings(ours, {}, "p:2").zookeeper == "p:2"
     conf = {"metadataStoreUrl": "zk:q:3/chroot", "managedLedgerPassword": "theirs"}
-    found = migrating.pulsar_settings(ours, conf, None)
+    found = pulsar_settings(ours, conf, None)
     assert (found.zookeeper, found.password) == ("q:3/chroot", "theirs")
-    assert migrating.pulsar_settings(ours, {}, None).password == "", "Pulsar's default, not ours"
+    assert pulsar_settings(ours, {}, None).password == "", "Pulsar's default, not ours"
 
 
 async def test_a_report_that_nobody_reads_ends_the_run_as_a_broken_pipe(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,11 +504,11 @@ def test_a_new_journal_is_named_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with migrating.journal_of(None, "import-pulsar", Selection.everything(), {}, dry_run=False) as journal:
+    with migration.journal_of(None, "import-pulsar", Selection.everything(), {}, dry_run=False) as journal:
         assert journal is not None
         said = capsys.readouterr()
         assert f"--resume {journal.path}" in said.err and said.out == "" and journal.path.exists()
-    with migrating.journal_of(journal.path, "import-pulsar", Selection.everything(), {}, dry_run=False):
+    with migration.journal_of(journal.path, "import-pulsar", Selection.everything(), {}, dry_run=False):
         assert capsys.readouterr().err == ""
 
 

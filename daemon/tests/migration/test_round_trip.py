@@ -20,7 +20,6 @@ import pytest
 from pyroaring import BitMap
 
 from cursorkeeper import connections
-from cursorkeeper.cli import export
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -30,6 +29,7 @@ from cursorkeeper.format.pulsar import cursor_info, ledger_info, position_info
 from cursorkeeper.format.pulsar.names import managed_ledger_name
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.pulsar_writer import custom_metadata
@@ -91,7 +91,7 @@ class Tools:
 
         async def read() -> AckState:
             async with connections.ports(self.settings) as ports:
-                _, answer, _ = await export.read_state(ports, name, Bar("reading"))
+                _, answer, _ = await read_state(ports, name, Bar("reading"))
                 return answer.state
 
         return asyncio.run(read())

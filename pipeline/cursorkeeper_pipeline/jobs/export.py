@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cursorkeeper import connections
-from cursorkeeper.cli import migrating
-from cursorkeeper.cli.export_pulsar import ledger_spec
 from cursorkeeper.cli.problems import NO, USAGE, CommandError
 from cursorkeeper.connections import Ports
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
+from cursorkeeper.migration.exporter import ledger_spec
 from cursorkeeper.migration.our_cursors import iter_ours
+from cursorkeeper.migration.pulsar_systems import pulsar_conf
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
@@ -86,7 +86,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
 
 def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
     """Raises CommandError."""
-    conf = migrating.pulsar_conf(arguments.pulsar_broker_conf)
+    conf = pulsar_conf(arguments.pulsar_broker_conf)
     places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, conf)
     places = Places(places.settings, places.pulsar, between)
     if arguments.verify:

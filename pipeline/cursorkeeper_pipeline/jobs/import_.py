@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cursorkeeper.cli import migrating
 from cursorkeeper.connections import Ports
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors
 from cursorkeeper.migration.our_cursors import iter_ours
+from cursorkeeper.migration.pulsar_systems import pulsar_conf
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.migration import DRY_RUN, VERIFY, Run, check_jobs, places_of
@@ -63,7 +63,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
 
 def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
     """Raises CommandError."""
-    places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, migrating.pulsar_conf(arguments.pulsar_broker_conf))
+    places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, pulsar_conf(arguments.pulsar_broker_conf))
     places = Places(places.settings, places.pulsar, between)
     if arguments.verify:
         return comparison(source, places, arguments.jobs, "import")

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from cursorkeeper import connections
-from cursorkeeper.cli import migrating
-from cursorkeeper.cli.import_pulsar import Plan
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
+from cursorkeeper.migration.importer import Plan
+from cursorkeeper.migration.outcome import JOBS_MAX
+from cursorkeeper.migration.pulsar_systems import pulsar_ports, pulsar_settings
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.sinks.record import Record, RunRecord, State, as_json, checked_id, folder_of, id_of
 from cursorkeeper_pipeline.sinks.tasks import LEFT, Places, Task, Work
@@ -157,7 +158,7 @@ class Run:
         places = self.places
         async with (
             connections.ports(places.settings) as ports,
-            migrating.pulsar_ports(places.settings, places.pulsar, ports, "reader") as theirs,
+            pulsar_ports(places.settings, places.pulsar, ports, "reader") as theirs,
         ):
             return [ref async for ref in self.listing(ports, theirs, self.selection, self.skipped.append)]
 
@@ -197,8 +198,8 @@ class Run:
 
 def check_jobs(jobs: int) -> None:
     """Raises ValueError."""
-    if not 1 <= jobs <= migrating.JOBS_MAX:
-        raise ValueError(f"jobs = {jobs} is not between 1 and {migrating.JOBS_MAX}")
+    if not 1 <= jobs <= JOBS_MAX:
+        raise ValueError(f"jobs = {jobs} is not between 1 and {JOBS_MAX}")
 
 
 def settled(outcomes: DataFrame, out: Reporter, table: str) -> DataFrame:
@@ -226,4 +227,4 @@ def on_driver(work: Awaitable[T]) -> T:
 def places_of(source: Options, settings: Any, pulsar_zookeeper: str, pulsar_conf: Mapping[str, str]) -> Places:
     """From a job's arguments. Raises CommandError."""
     ours = settings if settings is not None else source.settings
-    return Places(ours, migrating.pulsar_settings(ours, pulsar_conf, pulsar_zookeeper or source.pulsar_zookeeper or None))
+    return Places(ours, pulsar_settings(ours, pulsar_conf, pulsar_zookeeper or source.pulsar_zookeeper or None))

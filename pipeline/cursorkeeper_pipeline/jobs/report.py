@@ -43,7 +43,7 @@ class Arguments:
     def settings(self) -> PulsarSettings:
         """Of the Pulsar that is compared with. Raises SettingsError, CommandError."""
         from cursorkeeper.cli.assess import cluster_settings
-        from cursorkeeper.cli.migrating import pulsar_conf
+        from cursorkeeper.migration.pulsar_systems import pulsar_conf
 
         default = PulsarSettings().znode_bytes_max
         return cluster_settings(self.pulsar_version, pulsar_conf(self.pulsar_broker_conf), self.frame_bytes, default)

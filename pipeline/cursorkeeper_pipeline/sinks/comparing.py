@@ -13,10 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from cursorkeeper.cli import export
-from cursorkeeper.cli.import_pulsar import KIND, numbers_of, text_of
-from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
-from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, CommandError, NotFound
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import Footer, FooterState
@@ -24,10 +20,14 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, Stamp
 from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.inspection.progress import SILENT
+from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import Difference, difference
 from cursorkeeper.migration.cursor_maker import is_made_by
 from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.importer import KIND, numbers_of, text_of
+from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
@@ -114,7 +114,7 @@ class Comparing:
 
     async def _ours(self, ref: PulsarCursorRef) -> Ours | None:
         try:
-            footer, answer, at_least = await export.read_state(self.ports, ref.name, Bar("reading"), self.patience.wait_s)
+            footer, answer, at_least = await read_state(self.ports, ref.name, SILENT, self.patience.wait_s)
         except NotFound:
             return None
         return Ours(answer.state, footer, (AT_LEAST,) if at_least else ())

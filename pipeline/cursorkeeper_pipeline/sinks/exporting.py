@@ -31,11 +31,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cursorkeeper.cli.export_pulsar import Exporting
-from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, Problem
 from cursorkeeper.migration.cluster import PulsarCursorRef
+from cursorkeeper.migration.exporter import Exporting
+from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.migration.pulsar_writer import CHANGED
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import PulsarSettings

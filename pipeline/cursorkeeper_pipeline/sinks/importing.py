@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from cursorkeeper.cli.import_pulsar import KIND, Exists, Importing, Raced, Unlike
-from cursorkeeper.cli.migrating import FORESEEN, Outcome, failed
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.cursor_maker import footer_of, is_left_over, is_made_by
+from cursorkeeper.migration.importer import KIND, Exists, Importing, Raced, Unlike
+from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of

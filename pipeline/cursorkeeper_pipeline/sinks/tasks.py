@@ -17,11 +17,11 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from cursorkeeper import connections
-from cursorkeeper.cli import migrating
-from cursorkeeper.cli.migrating import Outcome
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
+from cursorkeeper.migration.outcome import Outcome
+from cursorkeeper.migration.pulsar_systems import pulsar_ports
 from cursorkeeper.settings import Settings
 from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_clients.zookeeper.port import ZooKeeper
@@ -70,7 +70,7 @@ class Places:
         async with AsyncExitStack() as stack:
             ports = await stack.enter_async_context(connections.ports(self.settings, role))
             own = role != pulsar_role
-            theirs = await stack.enter_async_context(migrating.pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own))
+            theirs = await stack.enter_async_context(pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own))
             if self.between is not None:
                 zookeeper, ledgers = self.between.zookeeper(ports.zookeeper), self.between.ledgers(ports.ledgers)
                 ports = Ports(zookeeper, ledgers, connections.footer_store(zookeeper, self.settings))

@@ -7,33 +7,23 @@ Every cursor ends as one `Outcome`: one that fails harms no other. Exit code: 0 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from msgspec import structs
 
-from cursorkeeper import connections
-from cursorkeeper.broker_conf import read_properties
 from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.output import Bar, json_line, say
-from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, Problem, explain
-from cursorkeeper.core.errors import CursorKeeperError
-from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
+from cursorkeeper.migration.cluster import Selection, SkippedPath
 from cursorkeeper.migration.journal import Journal, JournalError
-from cursorkeeper.settings import Settings, SettingsError
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
-from cursorkeeper_clients.zookeeper.errors import ZooKeeperError
+from cursorkeeper.migration.outcome import BEFORE, JOBS_MAX, Outcome
 
-JOBS_MAX = 64
 _PANEL = "Which cursors"
 _WHERE = "Where"
 
@@ -61,38 +51,6 @@ Jobs = Annotated[int, typer.Option(help="Cursors at once.", min=1, max=JOBS_MAX)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one cursor. `numbers` go into the JSON line, `text` is the line for people, `notes` are lines below it."""
-
-    cursor: str
-    status: str
-    ok: bool
-    text: str = ""
-    notes: tuple[str, ...] = ()
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    problem: Problem | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        told = {"problem": self.problem.message, "remedy": self.problem.remedy} if self.problem else {}
-        return {"cursor": self.cursor, "status": self.status, "ok": self.ok, **self.numbers, "notes": list(self.notes), **told}
-
-
-def failed(cursor: str, error: Exception, *, status: str = "failed", numbers: Mapping[str, Any] | None = None) -> Outcome:
-    """The outcome that an error stands for."""
-    if isinstance(error, MigrationError):
-        said = f"{error.place}: {error.message}" if error.place else error.message
-        problem = Problem(said, error.remedy, AWAY if error.kind is Kind.AWAY else NO)
-        status = "refused" if error.kind is Kind.REFUSED else status
-    else:
-        problem = explain(error)
-    return Outcome(cursor, status, False, numbers=numbers or {}, problem=problem)
-
-
-FORESEEN = (MigrationError, CommandError, CursorKeeperError, GatewayError, ZooKeeperError)
-"""What may go wrong with one cursor. Anything else is a bug and ends the run."""
-
-
 def selection_of(topic: str | None, subscription: str | None, tenant: str | None, namespace: str | None, everything: bool) -> Selection:
     """Exactly one of them. Raises CommandError."""
     given = [topic is not None, tenant is not None, namespace is not None, everything]
@@ -108,41 +66,6 @@ def selection_of(topic: str | None, subscription: str | None, tenant: str | None
         return Selection.of_namespace(namespace) if namespace is not None else Selection.everything()
     except ValueError as e:
         raise CommandError(str(e), "write persistent://tenant/namespace/topic; names of tenants and namespaces without it", USAGE) from None
-
-
-# ---- the Pulsar cluster
-
-
-def pulsar_conf(file: Path | None) -> dict[str, str]:
-    """Pulsar's broker.conf as it is; empty if none is given. Raises CommandError."""
-    if file is None:
-        return {}
-    try:
-        return read_properties(file.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise SettingsError(f"{file}: {e.strerror or e}") from e
-    except UnicodeDecodeError as e:
-        raise SettingsError(f"{file}: byte {e.start} is not UTF-8: is it a broker.conf?") from e
-
-
-def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str | None) -> Settings:
-    """Our own settings, pointed at Pulsar's metadata store and at ledgers with Pulsar's password."""
-    address = zookeeper or conf.get("metadataStoreUrl", "").removeprefix("zk:") or conf.get("zookeeperServers") or settings.zookeeper
-    return structs.replace(settings, zookeeper=address, password=conf.get("managedLedgerPassword", ""))
-
-
-@asynccontextmanager
-async def pulsar_ports(
-    settings: Settings, pulsar: Settings, ours: connections.Ports, role: str, *, own: bool = False
-) -> AsyncIterator[PulsarPorts]:
-    """Our own connections where they reach the same; `own`: a gateway client of its own, for its role. Raises CommandError."""
-    async with AsyncExitStack() as stack:
-        zookeeper, ledgers = ours.zookeeper, ours.ledgers
-        if pulsar.zookeeper != settings.zookeeper:
-            zookeeper = await stack.enter_async_context(connections.zookeeper(pulsar))
-        if own or pulsar.password != settings.password:
-            ledgers = await stack.enter_async_context(connections.gateway(pulsar, role))
-        yield PulsarPorts(zookeeper, ledgers)
 
 
 # ---- the run
@@ -214,49 +137,6 @@ class Reporter:
         if not self._codes:
             return 0
         return AWAY if self._codes == {AWAY} else NO
-
-
-BEFORE = "done before"
-"""Status of a cursor that the journal says is done."""
-
-
-async def run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
-    """`work` for each, `jobs` at once. What has begun is finished even if finding more fails; that is raised at the end.
-
-    Raises CommandError; BrokenPipeError: nobody reads the report any more, and the run ends as if it was interrupted.
-    """
-    try:
-        await _run_all(things, work, reporter, jobs=jobs)
-    except ExceptionGroup as several:
-        pipes, others = several.split(BrokenPipeError)
-        if pipes is None or others is not None:
-            raise
-        raise BrokenPipeError(errno.EPIPE, "nobody reads the report") from several
-
-
-async def _run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
-    queue: asyncio.Queue[T | None] = asyncio.Queue(maxsize=jobs)
-
-    async def worker() -> None:
-        while (thing := await queue.get()) is not None:
-            await reporter.ended(await work(thing))
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(jobs):
-            group.create_task(worker())
-        problem: Exception | None = None
-        try:
-            async for thing in things:
-                reporter.found()
-                await queue.put(thing)
-        except FORESEEN as e:
-            problem = e
-        for _ in range(jobs):
-            await queue.put(None)
-    if isinstance(problem, MigrationError):
-        raise CommandError(str(problem), problem.remedy, AWAY if problem.kind is Kind.AWAY else NO)
-    if problem is not None:
-        raise problem
 
 
 @contextmanager

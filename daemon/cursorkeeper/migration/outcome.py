@@ -1,0 +1,109 @@
+"""Serves who migrates many cursors: what became of each, and a bounded number of them at once. One that fails harms no other."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from cursorkeeper.cli.problems import AWAY, NO, CommandError, Problem, explain
+from cursorkeeper.core.errors import CursorKeeperError
+from cursorkeeper.migration.cluster import SkippedPath
+from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper_clients.bookkeeper.errors import GatewayError
+from cursorkeeper_clients.zookeeper.errors import ZooKeeperError
+
+T = TypeVar("T")
+
+
+JOBS_MAX = 64
+"""Cursors at once."""
+
+
+class Reporter(Protocol):
+    """Is told what a run over many cursors finds and does."""
+
+    def found(self) -> None: ...
+
+    def skip(self, skipped: SkippedPath) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    async def ended(self, outcome: Outcome) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one cursor. `numbers` go into the JSON line, `text` is the line for people, `notes` are lines below it."""
+
+    cursor: str
+    status: str
+    ok: bool
+    text: str = ""
+    notes: tuple[str, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    problem: Problem | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        told = {"problem": self.problem.message, "remedy": self.problem.remedy} if self.problem else {}
+        return {"cursor": self.cursor, "status": self.status, "ok": self.ok, **self.numbers, "notes": list(self.notes), **told}
+
+
+def failed(cursor: str, error: Exception, *, status: str = "failed", numbers: Mapping[str, Any] | None = None) -> Outcome:
+    """The outcome that an error stands for."""
+    if isinstance(error, MigrationError):
+        said = f"{error.place}: {error.message}" if error.place else error.message
+        problem = Problem(said, error.remedy, AWAY if error.kind is Kind.AWAY else NO)
+        status = "refused" if error.kind is Kind.REFUSED else status
+    else:
+        problem = explain(error)
+    return Outcome(cursor, status, False, numbers=numbers or {}, problem=problem)
+
+
+FORESEEN = (MigrationError, CommandError, CursorKeeperError, GatewayError, ZooKeeperError)
+"""What may go wrong with one cursor. Anything else is a bug and ends the run."""
+
+
+BEFORE = "done before"
+"""Status of a cursor that the journal says is done."""
+
+
+async def run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
+    """`work` for each, `jobs` at once. What has begun is finished even if finding more fails; that is raised at the end.
+
+    Raises CommandError; BrokenPipeError: nobody reads the report any more, and the run ends as if it was interrupted.
+    """
+    try:
+        await _run_all(things, work, reporter, jobs=jobs)
+    except ExceptionGroup as several:
+        pipes, others = several.split(BrokenPipeError)
+        if pipes is None or others is not None:
+            raise
+        raise BrokenPipeError(errno.EPIPE, "nobody reads the report") from several
+
+
+async def _run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
+    queue: asyncio.Queue[T | None] = asyncio.Queue(maxsize=jobs)
+
+    async def worker() -> None:
+        while (thing := await queue.get()) is not None:
+            await reporter.ended(await work(thing))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(jobs):
+            group.create_task(worker())
+        problem: Exception | None = None
+        try:
+            async for thing in things:
+                reporter.found()
+                await queue.put(thing)
+        except FORESEEN as e:
+            problem = e
+        for _ in range(jobs):
+            await queue.put(None)
+    if isinstance(problem, MigrationError):
+        raise CommandError(str(problem), problem.remedy, AWAY if problem.kind is Kind.AWAY else NO)
+    if problem is not None:
+        raise problem
