@@ -39,7 +39,7 @@ wait_healthy() {
     if [ $(($(date +%s) - began)) -ge "$UP_TIMEOUT_S" ]; then
       echo "not healthy after $UP_TIMEOUT_S s:" >&2
       echo "$left" >&2
-      echo "What to do: deploy/compose.sh logs NAME; deploy/runbook/README.md leads from what you see to its page" >&2
+      echo "What to do: deploy/compose.sh logs NAME; docs/runbook/index.md leads from what you see to its page" >&2
       exit 1
     fi
     sleep 1

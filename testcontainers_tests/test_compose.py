@@ -19,7 +19,7 @@ from testcontainers_tests.cluster.waiting import until
 
 CURSORS = {f"persistent://demo/compose/{name}|steady" for name in ("orders", "payments", "shipments")}
 CHECK_TOPIC = "persistent://check/installation/one"
-"""Of the check that deploy/README.md tells."""
+"""Of the check that docs/run/index.md tells."""
 ONCE, WITHOUT_CHECK = "init-cluster", "source"
 ACCEPTED, OLDEST = "cursorkeeper_accepted_acks_total", "cursorkeeper_oldest_unconfirmed_seconds"
 WAIT_MAX_S = 2.0

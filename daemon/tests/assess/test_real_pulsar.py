@@ -2,7 +2,7 @@
 
 For each case the command is run against the live cursor with its broker's own words; then the broker's process halts, a new
 one opens the topic, and every entry is asked: acked before and not acked now is what Pulsar would deliver again. The
-command's number must be exactly that. The table is printed (`pytest -s`); it is the one in ASSESS.md.
+command's number must be exactly that. The table is printed (`pytest -s`); it is the one in docs/migrate/assess.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the deployment files are, and how they are read: strictly, so that what a cluster would refuse is refused here.
+"""Where the deployment files and their pages are, and how they are read: strictly, so that what a cluster would refuse is refused here.
 
 Owns: folders, the strict YAML loader, what was rendered. Does not own: what the files must say (the tests).
 """
@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs"
 KUBERNETES = ROOT / "deploy/kubernetes"
 SYSTEMD = ROOT / "deploy/systemd"
 RENDERED = Path(__file__).resolve().parent / "rendered"

@@ -1,4 +1,4 @@
-"""What deploy/broker tells an operator to install is true: lines of broker.conf, values for Pulsar's Helm chart, gateways beside it.
+"""What docs/run/broker tells an operator to install is true: lines of broker.conf, values for Pulsar's Helm chart, gateways beside it.
 
 The chart itself is not here. Its keys that the values use are listed below with the version that has them; what its templates make
 of them (lists of a pod's spec as they are) is made again here, so that Kubernetes' schemas and the software can judge it.
@@ -19,14 +19,16 @@ from cursorkeeper.settings import Settings
 from daemon.tests.deployment import code_facts
 from daemon.tests.deployment.cluster import Cluster, environment
 from daemon.tests.deployment.kustomize import build
-from daemon.tests.deployment.places import ROOT, Object, documents, version
+from daemon.tests.deployment.places import DOCS, ROOT, Object, documents, version
 from daemon.tests.deployment.quoted import Page, pieces
 from daemon.tests.deployment.test_pod_security import broken
 from daemon.tests.deployment.test_runbook import is_said
 from daemon.tests.deployment.test_schemas import NEWEST, OLDEST, OLDEST_WITH_SIDECARS, problems
 
 BROKER = ROOT / "deploy/broker"
-PAGES = {path.stem: Page(path) for path in sorted(BROKER.glob("*.md"))} | {"plugin": Page(ROOT / "java/pulsar-plugin/README.md")}
+PAGES = {path.stem: Page(path) for path in sorted((DOCS / "run/broker").glob("*.md"))} | {
+    "plugin": Page(ROOT / "java/pulsar-plugin/README.md")
+}
 CHART = "apache/pulsar 4.7.0"
 CHARTS_KEYS = {"gracePeriod", "configData", "extraEnvs", "extraVolumes", "extraVolumeMounts", "initContainers"}
 """Of `broker` in the chart's values. Anything else would be ignored by it without a word."""
@@ -133,13 +135,13 @@ def test_the_plugin_takes_every_line(values: Object, tmp_path: Path) -> None:
 def test_the_values_use_what_the_chart_of_this_version_knows(values: Object) -> None:
     assert set(values) == CHARTS_KEYS
     assert all(name.startswith(PREFIX) and isinstance(value, str) for name, value in values["configData"].items())
-    for text in ((BROKER / "helm/values.yaml").read_text(), PAGES["README"].text):
+    for text in ((BROKER / "helm/values.yaml").read_text(), PAGES["index"].text):
         assert CHART in text
-    assert f"apache/pulsar --version {CHART.split()[1]}" in PAGES["README"].text
+    assert f"apache/pulsar --version {CHART.split()[1]}" in PAGES["index"].text
 
 
 def test_the_page_shows_the_values_as_they_are(values: Object) -> None:
-    (shown,) = re.findall(r"```yaml\n(.*?)```", PAGES["README"].text, re.DOTALL)
+    (shown,) = re.findall(r"```yaml\n(.*?)```", PAGES["index"].text, re.DOTALL)
     part = yaml.safe_load(shown)["broker"]
     assert len(part["configData"]) == 6 and part == {name: values[name] for name in part}
 
@@ -192,7 +194,7 @@ def test_the_jar_is_copied_to_where_the_broker_looks(values: Object) -> None:
     assert f"{NAR.relative_to(ROOT)} /plugin/\n" in dockerfile and 'ENTRYPOINT ["/bin/cp"]' in dockerfile
     for file in (JAR, NAR):
         assert f"!{file.relative_to(ROOT)}\n" in (ROOT / ".dockerignore").read_text()
-        assert f" {file.relative_to(ROOT)} /opt/pulsar/" in PAGES["README"].text
+        assert f" {file.relative_to(ROOT)} /opt/pulsar/" in PAGES["index"].text
 
 
 def test_the_broker_finds_what_makes_receipts_wait(values: Object) -> None:
@@ -227,7 +229,7 @@ def test_broker_and_daemon_find_each_other(values: Object, daemon: Settings) -> 
         daemon.source_token_file: ("cursorkeeper-source-token", "source-token"),
     }
     for secret, key in places.values():
-        assert re.search(rf"create secret generic {secret} (?:.|\n)*--from-literal={key}=", PAGES["README"].text)
+        assert re.search(rf"create secret generic {secret} (?:.|\n)*--from-literal={key}=", PAGES["index"].text)
 
 
 def test_the_pod_gives_broker_and_daemon_time_to_stop(values: Object, daemon: Settings) -> None:
@@ -314,7 +316,7 @@ def test_the_plugins_page_has_every_setting() -> None:
 
 
 def test_what_the_broker_logs_is_what_it_logs() -> None:
-    said = re.findall(r"grep '([^']+)' logs", PAGES["README"].text) + re.findall(r"no `([^`]+)`", PAGES["leaving"].text)
+    said = re.findall(r"grep '([^']+)' logs", PAGES["index"].text) + re.findall(r"no `([^`]+)`", PAGES["leaving"].text)
     assert len(said) == 2 and all(line in code_facts.broker_source() for line in said)
 
 

@@ -1,4 +1,4 @@
-"""The pages of deploy/kubernetes and deploy/systemd cite what exists, name what the files name, and the release of today."""
+"""The pages about Kubernetes and systemd cite what exists, name what the files name, and the release of today."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 import pytest
 
 from daemon.tests.deployment.cluster import Cluster, port
-from daemon.tests.deployment.places import KUBERNETES, RENDERED, ROOT, SYSTEMD, version
+from daemon.tests.deployment.places import DOCS, KUBERNETES, RENDERED, ROOT, SYSTEMD, version
 
 PAGES = {
-    "kubernetes": (KUBERNETES / "README.md", (ROOT, KUBERNETES, KUBERNETES / "overlays/example")),
-    "systemd": (SYSTEMD / "README.md", (ROOT, SYSTEMD)),
+    "kubernetes": (DOCS / "run/kubernetes.md", (ROOT, KUBERNETES, KUBERNETES / "overlays/example")),
+    "systemd": (DOCS / "run/systemd.md", (ROOT, SYSTEMD)),
 }
 NAMES = (
     "keeper-metrics",

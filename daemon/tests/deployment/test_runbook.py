@@ -16,13 +16,13 @@ from cursorkeeper.cli.main import LAZY
 from cursorkeeper.core.table import State
 from cursorkeeper.settings import Settings
 from daemon.tests.deployment import code_facts
-from daemon.tests.deployment.places import ROOT
+from daemon.tests.deployment.places import DOCS, ROOT
 from daemon.tests.deployment.quoted import Page, fields, pieces
 
-RUNBOOK = ROOT / "deploy/runbook"
+RUNBOOK = DOCS / "runbook"
 PAGES = {path.stem: Page(path) for path in sorted(RUNBOOK.glob("*.md"))}
-INDEX = PAGES["README"]
-WITH_NAMES = {**PAGES, "deploy": Page(ROOT / "deploy/README.md")}
+INDEX = PAGES["index"]
+WITH_NAMES = {**PAGES, "deploy": Page(DOCS / "run/index.md")}
 """Pages whose names and links are checked."""
 JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
 KILLED, TERMINATED, JVM_OUT_OF_MEMORY = 128 + 9, 128 + 15, 3
@@ -171,14 +171,14 @@ def test_a_page_says_what_is_seen_what_happens_what_to_do_and_when_it_is_over(pa
 
 
 def test_the_index_has_every_page_and_every_alert() -> None:
-    assert INDEX.links >= {f"{name}.md" for name in PAGES if name != "README"}
+    assert INDEX.links >= {f"{name}.md" for name in PAGES if name != "index"}
     assert {name for name in INDEX.names if name.startswith("CursorKeeper")} == alerts().keys()
 
 
 def test_an_alert_leads_to_a_page_that_speaks_of_it() -> None:
     for name, rule in alerts().items():
         text = (ROOT / rule["annotations"]["runbook"]).read_text()
-        assert name in text or "PULSAR_MODE" in rule["annotations"]["runbook"], f"{name} is not on {rule['annotations']['runbook']}"
+        assert name in text or "pulsar-mode" in rule["annotations"]["runbook"], f"{name} is not on {rule['annotations']['runbook']}"
 
 
 @cache

@@ -13,7 +13,7 @@ import pytest
 
 from cursorkeeper import settings
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
-from daemon.tests.deployment.places import ROOT, SYSTEMD
+from daemon.tests.deployment.places import DOCS, ROOT, SYSTEMD
 from daemon.tests.deployment.units import Unit, UnitError, _parse, environment_file, properties
 
 JAVA = ROOT / "java/gateway/src/main/java/io/cursorkeeper/gateway"
@@ -163,7 +163,7 @@ def test_the_gateways_flags_are_flags() -> None:
 
 
 def test_the_paths_are_the_ones_that_the_page_installs() -> None:
-    page = (SYSTEMD / "README.md").read_text()
+    page = (DOCS / "run/systemd.md").read_text()
     units = [Unit.of(name) for name in NAMES]
     files = {value.lstrip("-") for unit in units for value in unit.all("EnvironmentFile")}
     files |= {word for unit in units for word in unit.command() if word.startswith(("/etc/", "/opt/"))}

@@ -1,4 +1,4 @@
-"""Records described in JSON, as `golden.json` and DATA_FORMAT.md do: sets are lists of [first, last]."""
+"""Records described in JSON, as `golden.json` and docs/reference/data-format.md do: sets are lists of [first, last]."""
 
 from __future__ import annotations
 

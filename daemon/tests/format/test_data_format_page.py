@@ -1,4 +1,4 @@
-"""DATA_FORMAT.md is what the code does: its example is decoded from the page itself, its numbers are compared."""
+"""docs/reference/data-format.md is what the code does: its example is decoded from the page itself, its numbers are compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cursorkeeper.format.sections import Mode
 from daemon.tests.format.described import record_of
 from daemon.tests.format.test_footer import PLAIN
 
-PAGE = (Path(__file__).parents[3] / "DATA_FORMAT.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/reference/data-format.md").read_text()
 
 
 def block(kind: str) -> str:

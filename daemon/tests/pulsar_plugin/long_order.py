@@ -1,4 +1,4 @@
-"""The pages of deploy/broker, played: a cluster of two brokers goes from Pulsar's own cursors to kept ones, gets its next version, and
+"""The pages of docs/run/broker, played: a cluster of two brokers goes from Pulsar's own cursors to kept ones, gets its next version, and
 leaves, after a clean stop and after a crash. Lines of broker.conf and commands are read from the pages. `make test-brokers`.
 
 Each step is judged by the ledger of what was confirmed: 0 confirmed delivered again, 0 un-acked missing.
@@ -26,7 +26,7 @@ from daemon.tests.pulsar_plugin.two_brokers import flows, flows_on, judged, made
 
 pytestmark = pytest.mark.jvm
 VERSION = "4.2.4"
-PAGES = {name: (ROOT / "deploy/broker" / f"{name}.md").read_text() for name in ("README", "leaving")}
+PAGES = {name: (ROOT / "docs/run/broker" / f"{name}.md").read_text() for name in ("index", "leaving")}
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 NEXT_COMMAND = re.compile(r'\n(?! *["}])')
 COMMAND_MAX_S = 120
@@ -37,7 +37,7 @@ BINDING = ', "managedLedgerStorageClassName": "cursorkeeper"'
 
 def lines_of_conf() -> dict[str, str]:
     """Those of the page's last block, which has all of them."""
-    (*_, last) = [body for kind, body in BLOCK.findall(PAGES["README"]) if kind == "properties"]
+    (*_, last) = [body for kind, body in BLOCK.findall(PAGES["index"]) if kind == "properties"]
     return dict(line.split("=", 1) for line in last.split())
 
 
@@ -150,9 +150,9 @@ async def scene(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         moved = Subscription(at, TOPIC)
         await start(one)
         await moved.begins(one)
-        assert "`cursorkeeper health` says SERVING" in PAGES["README"] and "SERVING" in await operator.runs("cursorkeeper health")
+        assert "`cursorkeeper health` says SERVING" in PAGES["index"] and "SERVING" in await operator.runs("cursorkeeper health")
         for words in ("plugin-4.2.jar", "receipts.nar", "0400"):
-            await operator.types("README", "install ", words)
+            await operator.types("index", "install ", words)
         lines = lines_of_conf() | {"brokerInterceptorsDirectory": f"{pulsar}/interceptors", "cursorKeeperTokenFile": str(copy)}
         yield Scene(at, one, two, Cluster(at, lines, one, two), operator, moved)
 
@@ -180,10 +180,10 @@ async def test_a_cluster_comes_as_the_pages_say_and_gets_its_next_version(tmp_pa
         await cluster.starts(two, IMPORT)
         await cluster.restarts(more={})
         await moved.is_whole_at(two, 1)
-        await operator.types("README", "curl", "/persistence", more="--fail")
-        assert "CursorKeeper daemon" in await operator.types("README", "grep ")
+        await operator.types("index", "curl", "/persistence", more="--fail")
+        assert "CursorKeeper daemon" in await operator.types("index", "grep ")
         for command in ("cursorkeeper ls", "cursorkeeper inspect"):
-            assert TOPIC in await operator.types("README", command)
+            assert TOPIC in await operator.types("index", command)
 
         await gets_the_next_version(at, one, two)
         await judged(at, one, "flowing")
@@ -195,11 +195,11 @@ async def test_a_cluster_leaves_as_the_pages_say_and_comes_back(tmp_path: Path, 
     async with scene(tmp_path, monkeypatch) as of:
         at, one, two, cluster, operator, moved = of.at, of.one, of.two, of.cluster, of.operator, of.moved
         await cluster.restarts(more={})
-        await operator.types("README", "curl", "/persistence", more="--fail")
+        await operator.types("index", "curl", "/persistence", more="--fail")
         await moved.is_whole_at(one, 2)
 
         # after a clean stop; and there again
-        await operator.types("README", "curl", "/persistence", without=BINDING, more="--fail")
+        await operator.types("index", "curl", "/persistence", without=BINDING, more="--fail")
         await cluster.restarts(more=OFF)
         assert all("Closed without the keeper's word" not in each.log.read_text() for each in (one, two))
         await moved.is_whole_at(two, 4)

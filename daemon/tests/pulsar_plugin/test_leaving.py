@@ -1,4 +1,4 @@
-"""The way back after a crash, as deploy/broker/leaving.md tells it: a broker with the plugin is killed, `export-pulsar` writes what the
+"""The way back after a crash, as docs/run/broker/leaving.md tells it: a broker with the plugin is killed, `export-pulsar` writes what the
 daemon has, and the broker goes on with Pulsar's own cursors. What was confirmed does not come again."""
 
 from __future__ import annotations

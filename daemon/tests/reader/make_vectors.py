@@ -1,4 +1,4 @@
-"""Makes `testdata/format/vectors.json`: small cursors, each for one rule of DATA_FORMAT.md, with what it must be read as.
+"""Makes `testdata/format/vectors.json`: small cursors, each for one rule of docs/reference/data-format.md, with what it must be read as.
 
 What is expected is written here by hand, from the page; the rest of the state is filled in by the daemon's reading and looked over when the
 file changes. `python -m daemon.tests.reader.make_vectors` writes the file anew; vectors that are there already do not change without a

@@ -1,4 +1,4 @@
-"""DATA_FORMAT.md suffices: `java/reader`, which was written from it, finds of every cursor what the daemon finds."""
+"""docs/reference/data-format.md suffices: `java/reader`, which was written from it, finds of every cursor what the daemon finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cursor from its footer and its entries by the format's own functions, with no runtime: as DATA_FORMAT's "Reading a cursor" says.
+"""A cursor from its footer and its entries by the format's own functions, with no runtime: as the data format's "Reading a cursor" says.
 
 Short because nothing is damaged here; what damage means is the runtime's (`cursorkeeper.runtime.chain`).
 """

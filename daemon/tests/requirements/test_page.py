@@ -1,4 +1,4 @@
-"""REQUIREMENTS.md against the tests: every requirement has one that names it, and every such test is on the page."""
+"""docs/reference/requirements.md against the tests: every requirement has one that names it, and every such test is on the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from cursorkeeper.settings import ALIASES, Settings
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "REQUIREMENTS.md"
+PAGE = ROOT / "docs/reference/requirements.md"
 COUNT = 25
 ROW = re.compile(r"^\| R(\d+) \|(.*)\|$", re.MULTILINE)
 SETTING = re.compile(r"^\| `(\w+)` \| [^|]+ \| `(\w+)` \| ([^|]+) \|$", re.MULTILINE)
@@ -52,7 +52,7 @@ def test_every_cited_test_exists_and_stands_in_its_row() -> None:
 def test_every_test_that_names_a_requirement_is_on_the_page() -> None:
     on_the_page = {name for names in cited().values() for name in names}
     missing = sorted(f"R{number}: `{name}`" for name, number in named().items() if name not in on_the_page)
-    assert not missing, "add to REQUIREMENTS.md:\n" + "\n".join(missing)
+    assert not missing, "add to docs/reference/requirements.md:\n" + "\n".join(missing)
 
 
 def test_every_row_says_what_it_asks_for_whence_and_where_it_is_met() -> None:

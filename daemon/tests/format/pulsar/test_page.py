@@ -1,4 +1,4 @@
-"""PULSAR_FORMAT.md is what the code does: its examples are decoded from the page itself and written again."""
+"""docs/reference/pulsar-format.md is what the code does: its examples are decoded from the page itself and written again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cursorkeeper.format.pulsar.layout import layout_items
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.format.pulsar.wire import VARINT_BYTES_MAX, Kind, read_field
 
-PAGE = (Path(__file__).parents[4] / "PULSAR_FORMAT.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs/reference/pulsar-format.md").read_text()
 EXAMPLES = re.findall(r"```(hex|znode|header|footer|topic|pip54)\n(.*?)```\n```json\n(.*?)```", PAGE, re.DOTALL)
 
 
