@@ -19,12 +19,12 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-java check mutants bench images up down clean
+.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-java check docs mutants bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
-	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy),'
-	@echo '  make bench, make dist (wheel and sdist), make clean'
+	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy, docs),'
+	@echo '  make bench, make dist (wheel and sdist), make docs (the site), make clean'
 	@echo '  make images (with Docker), make up and make down (the whole system in containers: docs/run/index.md)'
 
 $(VENV)/.installed: requirements-dev.lock pyproject.toml
@@ -105,7 +105,16 @@ demo: setup $(JAR)
 demo-pulsar: setup $(JAR) $(DEMO_BROKER) plugin-jar
 	$(BIN)/python -m cursorkeeper.demo.pulsar $(ARGS)
 
-check: setup $(VENV)/.spark
+# The site for users, in .build/site: nothing on it is loaded from elsewhere, and a link or an anchor that leads nowhere is an error.
+$(VENV)/.docs: requirements-docs.lock $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo 'the site is in .build/site: $(BIN)/python -m http.server -b 127.0.0.1 -d .build/site'
+
+check: setup $(VENV)/.spark docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

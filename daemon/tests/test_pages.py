@@ -24,6 +24,9 @@ PAGES = [
     "docs/run/pipeline.md",
 ]
 CITED = re.compile(r"`((?:[\w.-]+/)+[\w.*-]*)`|\]\(([\w./-]+)\)")
+LINK = re.compile(r"\]\((?!\w+:)([^)\s]+)\)")
+FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 BUILT = ("java/gateway/target/",)
 
 
@@ -69,6 +72,32 @@ def test_cited_files_exist(page: str) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("name", [name for name in tracked() if name.endswith(".md")])
+def test_links_lead_somewhere(name: str) -> None:
+    missing = []
+    for link in LINK.findall(FENCED.sub("", (ROOT / name).read_text())):
+        file, _, anchor = link.partition("#")
+        found = ((ROOT / name).parent / file) if file else ROOT / name
+        if not found.exists() or (anchor and anchor not in anchors(found)):
+            missing.append(link)
+    assert not missing
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as repository hosts and the site make them."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text()))
+    return {re.sub(r"[^\w -]", "", re.sub(r"\]\([^)]*\)", "", heading)).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", [name for name in tracked() if name.startswith("docs/") and name.endswith(".md")])
+def test_the_site_reads_lists_as_repository_hosts_do(name: str) -> None:
+    """It wants an empty line before a list, and four spaces before what belongs to an item."""
+    text = (ROOT / name).read_text()
+    glued = re.findall(r"^(?![ #|-])(?!\d+\. ).+\n(?:[-*]|\d+\.) .*$", FENCED.sub("", text), re.MULTILINE)
+    shallow = re.findall(r"^ {1,3}```.*$|\n\n {1,3}[^ \n].*$", text, re.MULTILINE)
+    assert not [*glued, *shallow]
+
+
 def test_no_index_hosts_and_no_machine_paths_in_tracked_files() -> None:
     bad = re.compile(rb"https?://[^ \")]+/(?:simple|maven2|packages)/|[\s\"'=(](?:/home/|/root/)")
     guilty = [n for n in tracked() if (ROOT / n).is_file() and not n.endswith(".gz") and bad.search((ROOT / n).read_bytes())]
@@ -76,10 +105,18 @@ def test_no_index_hosts_and_no_machine_paths_in_tracked_files() -> None:
 
 
 def test_locks_have_hashes_and_no_urls() -> None:
-    for name in ("requirements.lock", "requirements-dev.lock"):
+    for name in ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock"):
         text = (ROOT / name).read_text()
         assert "--hash=sha256:" in text
         assert "http" not in text
+
+
+def test_the_sites_programs_fit_beside_the_tests() -> None:
+    """Both locks are installed into one environment."""
+    ours, sites = (
+        dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / f"requirements-{name}.lock").read_text(), re.MULTILINE)) for name in ("dev", "docs")
+    )
+    assert {name: version for name, version in sites.items() if ours.get(name, version) != version} == {}
 
 
 def pages() -> list[tuple[str, str]]:
@@ -92,7 +129,7 @@ def test_pages_install_the_wheel_and_from_no_index() -> None:
     assert not [name for name, text in pages() if bare.search(text)]
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
-    for name in ("README.md", "docs/migrate/migration.md", "docs/run/pipeline.md", "docs/migrate/assess.md"):
+    for name in ("README.md", "docs/start/try-it.md", "docs/migrate/migration.md", "docs/run/pipeline.md", "docs/migrate/assess.md"):
         assert f"cursorkeeper-{version[1]}-py3-none-any.whl" in (ROOT / name).read_text(), name
 
 
