@@ -111,7 +111,7 @@ $(VENV)/.docs: requirements-docs.lock $(VENV)/.installed
 	@touch $@
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo 'the site is in .build/site: $(BIN)/python -m http.server -b 127.0.0.1 -d .build/site'
 
 check: setup $(VENV)/.spark docs
