@@ -172,4 +172,4 @@ down:
 
 clean:
 	rm -rf $(VENV) .build dist java/*/target java/interop/*/target java/pulsar-plugin/*/target .mypy_cache .ruff_cache .pytest_cache
-	rm -f clients/cursorkeeper_clients/_proto/*_pb2*
+	rm -f clients/*/_proto/*_pb2* daemon/cursorkeeper/*/_proto/*_pb2*

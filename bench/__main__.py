@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import ack_message, delta_bytes, latency, loads, many_cursors, memory, pulsar_codec, receipt_latency, throughput
 from bench.rows import show
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 
 ALL = [
     "delta_bytes",

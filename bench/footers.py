@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from bench.rows import Row
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_pipeline.source import shards
 from cursorkeeper_pipeline.source.footers import Cursors
 from cursorkeeper_pipeline.source.options import Options

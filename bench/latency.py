@@ -11,19 +11,19 @@ import numpy as np
 
 from bench.rows import Row, quantile
 from cursorkeeper.app import Daemon
+from cursorkeeper.bookkeeper.client import GatewayClient
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.core import bitmaps, snapshotting
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.runtime.runner import CursorRunner
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.client import GatewayClient
-from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_clients.stack import Standalone
 
 ROUNDS = 400
 ACKS = 1_000

@@ -22,12 +22,12 @@ from bench.rows import Row
 from cursorkeeper.core.positions import Position
 from cursorkeeper.demo.plays import acked_in, snapshot_bytes
 from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.totals import Totals
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper_clients.ack_stream import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, ResumingSource, SourceConnection
 from cursorkeeper_clients.ack_stream import Position as StreamPosition
-from cursorkeeper_clients.stack import Standalone
 
 IN_FLIGHT = 24
 SUBSCRIPTION = "sub"

@@ -23,11 +23,11 @@ import numpy as np
 
 from bench.rows import Row, quantile
 from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream import Acks, LedgerAcks
 from cursorkeeper_clients.ack_stream.columns import ack_batch, encode_acks, source_message_of
 from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX, source_group
-from cursorkeeper_clients.stack import Standalone
 
 ACKS = 100
 ENTRIES = 1_000_000

@@ -28,7 +28,7 @@ from bench.large_cursor import LargeCursor, make
 from bench.rows import Row
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.fleet import Fleet as Tables
 from cursorkeeper_pipeline.session import session
 from cursorkeeper_pipeline.source import states

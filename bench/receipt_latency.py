@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 from bench.rows import Row, quantile
+from cursorkeeper.bookkeeper.client import GatewayClient
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.runtime.ledgers import APPLICATION, LedgerPolicy
 from cursorkeeper_clients.ack_stream import Acks, LedgerAcks, SourceConnection
-from cursorkeeper_clients.bookkeeper.client import GatewayClient
-from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_clients.stack import Standalone
 
 TURNS, IN_A_TURN, WARM_UP = 40, 50, 300
 RECORD_BYTES = 100

@@ -18,9 +18,9 @@ from pathlib import Path
 from bench.rows import Row
 from cursorkeeper.core.footer import Footer, Stats
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from pipeline.tests.fleet_maker import footer_of, write_footers
 
 CURSORS = 100_000

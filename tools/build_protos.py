@@ -1,7 +1,7 @@
-"""Generates the Python message code from `proto/` into `cursorkeeper_clients._proto`.
+"""Generates the Python message code from `proto/`, each file into the package that speaks it.
 
 Run by `make`, by the wheel's build hook and by nothing else. The virtual include path makes the generated imports
-absolute inside our own package, so that no top-level package is claimed.
+absolute inside our own packages, so that no top-level package is claimed.
 """
 
 from __future__ import annotations
@@ -11,31 +11,28 @@ from importlib.resources import files
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "clients" / "cursorkeeper_clients" / "_proto"
-VIRTUAL = "cursorkeeper_clients/_proto"
+TARGETS = {"acks": ("clients", "cursorkeeper_clients/_proto"), "ledgers": ("daemon", "cursorkeeper/bookkeeper/_proto")}
+"""By the name of a source: the folder of a distribution, and in it that of the package."""
 
 
 def build() -> list[Path]:
-    """Generate every module that is older than its source; returns the files written."""
-    sources = sorted((ROOT / "proto").glob("*.proto"))
+    """Generate every module that is older than its source; returns the sources."""
+    sources = [ROOT / "proto" / f"{name}.proto" for name in TARGETS]
     stale = [s for s in sources if _is_stale(s)]
-    if not stale:
-        return []
-    from grpc_tools import protoc
+    for source in stale:
+        from grpc_tools import protoc
 
-    out = str(ROOT / "clients")
-    include = str(files("grpc_tools") / "_proto")
-    code = protoc.main(
-        ["protoc", f"-I{VIRTUAL}={ROOT / 'proto'}", f"-I{include}", f"--python_out={out}", f"--pyi_out={out}", f"--grpc_python_out={out}"]
-        + [f"{VIRTUAL}/{s.name}" for s in stale]
-    )
-    if code != 0:
-        raise SystemExit(f"protoc failed with exit code {code}")
+        folder, package = TARGETS[source.stem]
+        out, include = ROOT / folder, files("grpc_tools") / "_proto"
+        written = (f"--{kind}_out={out}" for kind in ("python", "pyi", "grpc_python"))
+        code = protoc.main(["protoc", f"-I{package}={ROOT / 'proto'}", f"-I{include}", *written, f"{package}/{source.name}"])
+        if code != 0:
+            raise SystemExit(f"protoc failed with exit code {code}")
     return stale
 
 
 def _is_stale(source: Path) -> bool:
-    made = TARGET / f"{source.stem}_pb2.py"
+    made = ROOT.joinpath(*TARGETS[source.stem]) / f"{source.stem}_pb2.py"
     return not made.exists() or made.stat().st_mtime < source.stat().st_mtime
 
 

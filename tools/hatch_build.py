@@ -15,7 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 JAR = "java/gateway/target/cursorkeeper-gateway.jar"
-JAR_IN_WHEEL = "cursorkeeper_clients/stack/cursorkeeper-gateway.jar"
+JAR_IN_WHEEL = "cursorkeeper/demo/stack/cursorkeeper-gateway.jar"
 JAR_VARIABLE = "CURSORKEEPER_WHEEL_JAR"
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from bench.pulsar_plugin import cost, loads
 from bench.rows import Row, show
-from cursorkeeper_clients.stack.pulsar import DEFAULT_VERSION, VERSIONS
+from cursorkeeper.demo.stack.pulsar import DEFAULT_VERSION, VERSIONS
 
 PARTS = ("cost", "full", "loads", "memory")
 

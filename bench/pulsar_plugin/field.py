@@ -19,9 +19,9 @@ from typing import Any
 
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
 from cursorkeeper.demo.pulsar.play import find_plugin, plugin_conf
-from cursorkeeper_clients.stack import JavaProcess, PulsarBroker, PulsarCluster, Standalone
-from cursorkeeper_clients.stack.ports import free_port
-from cursorkeeper_clients.stack.pulsar import class_path
+from cursorkeeper.demo.stack import JavaProcess, PulsarBroker, PulsarCluster, Standalone
+from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper.demo.stack.pulsar import class_path
 
 LOAD = Path(__file__).resolve().parents[2] / "java/brokers/traffic/Load.java"
 ANSWER_MAX_S = 200.0

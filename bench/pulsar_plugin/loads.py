@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.rows import Row
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from daemon.tests.pulsar_plugin.jar import class_path
 
 FULL_ENTRIES, LEDGER_ENTRIES, FULL_TIMES = 11_111_112, 50_000, 7

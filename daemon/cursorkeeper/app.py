@@ -23,6 +23,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from msgspec import structs
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.client import GatewayClient
+from cursorkeeper.bookkeeper.port import GatewayInfo
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans.pulsar_store import PulsarStore
@@ -38,14 +42,10 @@ from cursorkeeper.stream.servers import AckSinkService, SessionFactory, Subscrib
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_clients._proto import acks_pb2, acks_pb2_grpc
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.client import GatewayClient
-from cursorkeeper_clients.bookkeeper.port import GatewayInfo
-from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
 
 log = structlog.get_logger("cursorkeeper")
 

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import LedgerStore
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.cli.output import say
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings, SettingsError
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
-from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 
 START_TIMEOUT_S = 10.0
 """A person waits: shorter than the daemon's."""
@@ -81,7 +81,7 @@ async def _reached(start: Awaitable[None], what: str) -> None:
 @asynccontextmanager
 async def zookeeper(settings: Settings, start_timeout_s: float | None = None) -> AsyncIterator[ZooKeeper]:
     """Raises CommandError if it does not answer."""
-    from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
+    from cursorkeeper.zookeeper.client import ZooKeeperClient
 
     client = ZooKeeperClient(zookeeper_settings(settings, start_timeout_s))
     try:
@@ -99,7 +99,7 @@ async def zookeeper(settings: Settings, start_timeout_s: float | None = None) ->
 @asynccontextmanager
 async def gateway(settings: Settings, role: str, start_timeout_s: float | None = None) -> AsyncIterator[LedgerStore]:
     """Raises CommandError if it does not answer. A reader cannot fence, write or delete."""
-    from cursorkeeper_clients.bookkeeper.client import GatewayClient
+    from cursorkeeper.bookkeeper.client import GatewayClient
 
     client = GatewayClient(gateway_settings(settings, role, start_timeout_s))
     try:

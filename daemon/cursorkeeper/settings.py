@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from cursorkeeper.bookkeeper.port import Digest
 from cursorkeeper.core import sizes
 from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR
@@ -31,8 +32,7 @@ from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
-from cursorkeeper_clients.bookkeeper.port import Digest
-from cursorkeeper_clients.zookeeper.paths import check_path
+from cursorkeeper.zookeeper.paths import check_path
 
 ENVIRONMENT, ENVIRONMENT_PREFIX = "the environment", "CURSORKEEPER_"
 _D, _K = Limits(), KeeperLimits()

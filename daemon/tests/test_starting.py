@@ -19,8 +19,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 
 from cursorkeeper import starting
+from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.starting import Patience, StartError, check_serving
-from cursorkeeper_clients.stack.ports import free_port
 from daemon.tests.runtime.virtual import until, virtual
 
 STATUS = health_pb2.HealthCheckResponse

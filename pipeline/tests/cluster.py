@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import pyspark
 
-from cursorkeeper_clients.stack.ports import free_port
+from cursorkeeper.demo.stack.ports import free_port
 from pipeline.tests.spark_jvm import QUICK_JVM
 from pipeline.tests.warm_workers import warm_python
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.stack.pulsar import QUICK
+from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack.pulsar import QUICK
 from pipeline.tests import workers
 from pipeline.tests.spark_jvm import LONG_JVM, QUICK_JVM
 from pipeline.tests.warm_workers import warm_python

@@ -10,10 +10,10 @@ from cursorkeeper import connections
 from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, Footer, FooterState, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format import footer as codec
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import Create, Stat
+from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import Create, Stat
 from cursorkeeper_pipeline.source.cursor_plan import tasks_for
 from cursorkeeper_pipeline.source.fleet import spread
 from cursorkeeper_pipeline.source.options import Options

@@ -20,11 +20,13 @@ from msgspec import structs
 from pyroaring import BitMap
 
 from cursorkeeper import connections
+from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import PartialKey, Stamp
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, position_info
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
@@ -40,10 +42,8 @@ from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.exporting import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.importing import ImportWork

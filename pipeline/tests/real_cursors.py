@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from cursorkeeper import connections
+from cursorkeeper.bookkeeper.errors import NoSuchLedger
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.whole_states import StateWriter
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format import footer as codec
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION, LedgerPolicy
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.source.options import Options
 from daemon.tests.support import whole
 from daemon.tests.support.world import SilentTelemetry, Source, acks

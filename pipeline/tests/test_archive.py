@@ -17,7 +17,7 @@ from cursorkeeper import connections
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs import archive
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder

@@ -21,9 +21,9 @@ from cursorkeeper.core.footer import EmptyBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.runtime.ledgers import custom_metadata
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper.values import ANY_VERSION
+from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.job_file import convert

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from cursorkeeper.bookkeeper.errors import Operation
+from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.connections import footer_store
 from cursorkeeper.core.errors import DamageError
@@ -16,16 +18,14 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.inspection.checks import FINDINGS_MAX, Report
 from cursorkeeper.runtime.ledgers import APPLICATION
-from cursorkeeper_clients.bookkeeper.errors import Operation
-from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.checks import Checked, Checker, Finding, Room, _has_moved, batch_of, findings_of, needed_bytes
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Found, Reader
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
+from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
 
 NAME = CursorName("persistent://t/ns/topic", "sub")
 OPTIONS = Options.parse({"zookeeper": "127.0.0.1:2181", "waitS": "0.2"})

@@ -286,7 +286,7 @@ def test_what_is_secret_is_told_by_name_or_by_what_it_holds() -> None:
 
 TRACE = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "/x/cursorkeeper_pipeline/source/footers.py", line 57, in plan
-cursorkeeper_clients.zookeeper.errors.ZooKeeperError: away
+cursorkeeper.zookeeper.errors.ZooKeeperError: away
 
 The above exception was the direct cause of the following exception:
 

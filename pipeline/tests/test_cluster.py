@@ -17,7 +17,7 @@ import pytest
 
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.source.keys import cursor_key
 from pipeline.tests.cluster import SPECULATING, WORKER_HOSTS, SparkCluster
 from pipeline.tests.migration_world import migration_world

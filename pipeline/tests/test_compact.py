@@ -17,9 +17,9 @@ import pytest
 from cursorkeeper.core.footer import FooterState, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.inspection import checks, reader
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs import compact, compacting
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter

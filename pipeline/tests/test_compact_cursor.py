@@ -15,11 +15,11 @@ from cursorkeeper.core.footer import Footer, FooterState, InlineBase, SnapshotBa
 from cursorkeeper.core.state import AckState
 from cursorkeeper.inspection import checks, reader
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_pipeline.jobs import compacting
 from cursorkeeper_pipeline.jobs.compacting import Chosen, compact
 from cursorkeeper_pipeline.transforms.cold import FIRST, SECOND, Rule
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
+from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, acks, closed, opened, partial
 from pipeline.tests.real_cursors import until

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.cli.problems import CommandError
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import custom_metadata
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.jobs import export
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
 from cursorkeeper_pipeline.sinks.comparing import Comparing

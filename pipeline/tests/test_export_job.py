@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.migration.pulsar_reader import read_cursor
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper_pipeline.jobs import export
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from pipeline.tests import migration_world as module

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from cursorkeeper.bookkeeper.errors import NoSuchLedger
 from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.migration.exporter import Exporting, ledger_spec
@@ -15,9 +16,7 @@ from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import of_version
-from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
+from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.exporting import OneExport
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
@@ -25,6 +24,7 @@ from cursorkeeper_pipeline.sinks.pins import Pin, Pins
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
 from cursorkeeper_pipeline.sinks.swapping import Seen, Swap, look
 from cursorkeeper_pipeline.sinks.tasks import LEFT
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, state, within
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import Source, acks

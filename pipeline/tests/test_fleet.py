@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, IsNotNull
 
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
@@ -18,10 +19,6 @@ from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
 from cursorkeeper_pipeline.source import ledgers, shards
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
 from cursorkeeper_pipeline.source.fleet import BUCKETS, chooses, spread
@@ -29,6 +26,9 @@ from cursorkeeper_pipeline.source.keys import bucket_of, cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import _refs, plan_spans
 from cursorkeeper_pipeline.source.reader import wanted
+from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
+from daemon.tests.fakes.zookeeper.faults import UnknownNotDone
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
 
 ROOT = "/cursorkeeper/cursors"

@@ -15,12 +15,12 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as codec
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
-from cursorkeeper_clients.zookeeper.values import ANY_VERSION
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline.source import shards
 from cursorkeeper_pipeline.source.options import Options
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
+from daemon.tests.fakes.zookeeper.faults import UnknownNotDone
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
 
 ROOT = "/cursorkeeper/cursors"

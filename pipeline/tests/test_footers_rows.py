@@ -27,7 +27,7 @@ from cursorkeeper.core.footer import (
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.values import Segment
-from cursorkeeper_clients.zookeeper.values import Stat
+from cursorkeeper.zookeeper.values import Stat
 from cursorkeeper_pipeline.decode import footer_rows
 from cursorkeeper_pipeline.decode.footer_rows import Read
 from cursorkeeper_pipeline.schemas import CURSORS, SEGMENTS

@@ -12,10 +12,10 @@ import pytest
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format import footer as codec
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart
 from cursorkeeper_pipeline.source.footers import Cursors, Segments
 from cursorkeeper_pipeline.source.options import Options

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, Previous
 from cursorkeeper.core.names import CursorName
@@ -18,16 +19,15 @@ from cursorkeeper.core.values import Delta, Record
 from cursorkeeper.format import footer as codec
 from cursorkeeper.format import record
 from cursorkeeper.migration.errors import MigrationError
-from cursorkeeper_clients.bookkeeper.fake import Damage, FakeBookKeeper
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-from cursorkeeper_clients.zookeeper.values import ANY_VERSION
+from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline.decode.deltas import ACK, DAMAGED, KINDS, MISSING, Piece
 from cursorkeeper_pipeline.source import history
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.history import History
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader
+from daemon.tests.fakes.bookkeeper.fake import Damage, FakeBookKeeper
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from pipeline.tests.fleet_maker import footer_of, write_footers
 
 ROOT = "/cursorkeeper/cursors"

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from cursorkeeper.bookkeeper.errors import GatewayRefused, Outcome
+from cursorkeeper.bookkeeper.port import Digest, LedgerInfo, LedgerState
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST, Position
@@ -27,8 +29,6 @@ from cursorkeeper.core.values import (
 )
 from cursorkeeper.format import record
 from cursorkeeper.inspection.reader import End
-from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Outcome
-from cursorkeeper_clients.bookkeeper.port import Digest, LedgerInfo, LedgerState
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import Rows, Unreadable, Where, runs

@@ -15,7 +15,7 @@ import pytest
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.history import Deltas, History
 from cursorkeeper_pipeline.source.keys import cursor_key

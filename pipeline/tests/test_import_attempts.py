@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from cursorkeeper.core.footer import FooterState
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.sinks.comparing import Comparing
 from cursorkeeper_pipeline.sinks.record import State
 from cursorkeeper_pipeline.sinks.tasks import LEFT

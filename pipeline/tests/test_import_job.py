@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.jobs import import_
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.sinks.claims import Claims

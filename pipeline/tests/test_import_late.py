@@ -22,11 +22,11 @@ from cursorkeeper.migration.importer import Importing
 from cursorkeeper.migration.listener import ImportListener
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_source import PulsarSource
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import HALF_MADE, Comparing
 from cursorkeeper_pipeline.sinks.importing import OneImport, is_nobodys, is_of_run, named
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.migration.pulsar_world import HASTY, REF, PulsarWorld, state
 from daemon.tests.runtime.virtual import virtual
 from pipeline.tests.migration_world import MUTATIONS, READS, RUN, StopsAt

@@ -22,14 +22,14 @@ from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import UNTOLD, differs
 from cursorkeeper_pipeline.sinks.importing import is_nobodys, named
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, State, checked_id, folder_of, id_of
 from cursorkeeper_pipeline.sinks.tasks import each, row_of
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES, tasks_for
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
+from daemon.tests.fakes.zookeeper.faults import UnknownDone, UnknownNotDone
 
 REF = PulsarCursorRef("persistent://t/ns/a topic", "sub")
 NAME = CursorName(*REF)

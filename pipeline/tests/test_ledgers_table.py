@@ -9,8 +9,8 @@ import pytest
 
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.runtime.ledgers import custom_metadata
-from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.ledgers import Ledgers

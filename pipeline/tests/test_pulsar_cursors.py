@@ -16,25 +16,25 @@ import pytest
 from pyroaring import BitMap
 
 from cursorkeeper import connections
+from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.errors import MigrationError
-from cursorkeeper_clients.bookkeeper.fake import Damage
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import ANY_VERSION
+from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source import pulsar
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import SPAN_TOPICS, PulsarCursors, Span, SpansPart, backlog, packed, spans_of
+from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.migration.pulsar_world import PulsarWorld, state
 
 if TYPE_CHECKING:

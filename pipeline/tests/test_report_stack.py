@@ -13,7 +13,7 @@ import pytest
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import FooterState, Stats, Truncation
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.jobs import archive, compact, export, report
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, read

@@ -17,10 +17,10 @@ from pyspark.testing import assertSchemaEqual
 
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format import footer as codec
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.fleet import Fleet

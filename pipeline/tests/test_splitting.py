@@ -8,13 +8,13 @@ from typing import cast
 
 from pyroaring import BitMap
 
+from cursorkeeper.bookkeeper.errors import GatewayRetry, Outcome
+from cursorkeeper.bookkeeper.port import LedgerStore, ReadChunk
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, SnapshotBase, Stats
 from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.values import Segment, Slice
 from cursorkeeper.core.window import WHOLE
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.bookkeeper.errors import GatewayRetry, Outcome
-from cursorkeeper_clients.bookkeeper.port import LedgerStore, ReadChunk
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.splitting import Splitter, cuts, pieces_wanted, starts_in
 from cursorkeeper_pipeline.source.state_size import state_bytes

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cursorkeeper.bookkeeper.errors import GatewayRetry, Outcome
 from cursorkeeper.cli.problems import AWAY, CommandError, explain
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
@@ -21,8 +22,6 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.bookkeeper.errors import GatewayRetry, Outcome
-from cursorkeeper_clients.bookkeeper.fake import Damage
 from cursorkeeper_pipeline.decode.columns import Batches
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
@@ -36,6 +35,7 @@ from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Budget, StateReader
 from cursorkeeper_pipeline.source.units import Sized, Unit, UnitsPart, cut_units
 from daemon.tests.cli.conftest import EAGER, NO_INLINE, CliWorld
+from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, acks, partial, ranges, small
 

@@ -20,12 +20,12 @@ from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
-from cursorkeeper_clients.stack import Standalone
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.keys import cursor_key
 from daemon.tests.support.world import SilentTelemetry, Source, partial, ranges

@@ -14,7 +14,7 @@ import pytest
 
 from cursorkeeper.core.footer import Stats
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.jobs.frame import FINDINGS
 
 from .fleet_maker import add_footers, footer_of, name_of

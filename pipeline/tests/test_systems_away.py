@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cursorkeeper.cli.problems import AWAY, CommandError
-from cursorkeeper_clients.stack.ports import free_port
+from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper_pipeline.source.checks import Checks
 from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.history import Deltas

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.failures import problem_of
 from cursorkeeper_pipeline.source.keys import cursor_key
 from pipeline.tests.real_cursors import fleet, options_of

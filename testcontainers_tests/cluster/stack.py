@@ -15,10 +15,10 @@ from typing import Any
 import docker.errors
 from testcontainers.core.network import Network
 
+from cursorkeeper.bookkeeper.client import GatewayClient
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.ack_stream.values import CursorState
-from cursorkeeper_clients.bookkeeper.client import GatewayClient
-from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
 from testcontainers_tests.cluster.disk import Disk
 from testcontainers_tests.cluster.host import LABELS
 from testcontainers_tests.cluster.images import Images

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from cursorkeeper_clients.stack.ports import free_port
+from cursorkeeper.demo.stack.ports import free_port
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling

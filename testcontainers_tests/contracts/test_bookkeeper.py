@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from clients.tests.bookkeeper.test_contract import *  # noqa: F403
-from clients.tests.bookkeeper.worlds import RealWorld, World
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
+from cursorkeeper.bookkeeper.port import LedgerStore
+from daemon.tests.bookkeeper.test_contract import *  # noqa: F403
+from daemon.tests.bookkeeper.worlds import RealWorld, World
 from testcontainers_tests.cluster.stack import ContainerStack
 
 

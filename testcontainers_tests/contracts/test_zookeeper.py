@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from clients.tests.zookeeper.test_contract import *  # noqa: F403
-from clients.tests.zookeeper.worlds import RealWorld, World
+from daemon.tests.zookeeper.test_contract import *  # noqa: F403
+from daemon.tests.zookeeper.worlds import RealWorld, World
 from testcontainers_tests.cluster.stack import ContainerStack
 
 

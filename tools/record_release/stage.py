@@ -14,21 +14,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from cursorkeeper.bookkeeper.client import GatewayClient
+from cursorkeeper.bookkeeper.errors import GatewayError
+from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.stack import JavaProcess, Standalone
+from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper.zookeeper import errors as zk_errors
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_clients.ack_stream.handle import CursorHandle
 from cursorkeeper_clients.ack_stream.session import SourceSession
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.ack_stream.values import Acks, CursorState, LayoutItem, LedgerAcks, Position
-from cursorkeeper_clients.bookkeeper.client import GatewayClient
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
-from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState
-from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_clients.stack import JavaProcess, Standalone
-from cursorkeeper_clients.stack.ports import free_port
-from cursorkeeper_clients.zookeeper import errors as zk_errors
-from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
 from tools.record_release.truth import Truth
 
 NAME = "recorded"

@@ -12,8 +12,8 @@ import lzma
 from pathlib import Path
 from typing import Any
 
+from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState
 from cursorkeeper_clients.ack_stream.values import CursorState
-from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState
 from tools.record_release.stage import Cursor, Json, Stage
 from tools.record_release.truth import ranges
 

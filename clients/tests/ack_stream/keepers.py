@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cursorkeeper_clients.ack_stream.fake_keeper import FakeKeeper
+from clients.tests.ack_stream.fake_keeper import FakeKeeper
 
 
 class Keeper(Protocol):

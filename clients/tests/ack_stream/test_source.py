@@ -13,6 +13,7 @@ import pytest_asyncio
 from pyroaring import BitMap
 
 from clients.tests.ack_stream.conftest import SETTINGS, until
+from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients.ack_stream import (
     Acks,
@@ -35,7 +36,6 @@ from cursorkeeper_clients.ack_stream import (
     SourceSettings,
 )
 from cursorkeeper_clients.ack_stream.errors import BY_CODE, CursorDamaged, KeeperBusy, stream_ended
-from cursorkeeper_clients.ack_stream.fake_keeper import FakeKeeper
 from cursorkeeper_clients.ack_stream.recovered import RecoveredParts
 
 OPEN = (LayoutItem(7, LayoutState.OPEN),)

@@ -21,7 +21,7 @@ from cursorkeeper.inspection.reader import End
 from cursorkeeper.inspection.record_view import COLUMNS, NUMBERS, view
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper.zookeeper import errors as zk
 
 PAGE_ROWS = 1_000
 """Records per table: a long chain is shown as it is read."""

@@ -71,9 +71,9 @@ def explain(error: BaseException) -> Problem:
 
 
 def _explain_foreign(error: BaseException) -> Problem:
+    from cursorkeeper.bookkeeper import errors as bk
     from cursorkeeper.starting import StartError
-    from cursorkeeper_clients.bookkeeper import errors as bk
-    from cursorkeeper_clients.zookeeper import errors as zk
+    from cursorkeeper.zookeeper import errors as zk
 
     if isinstance(error, bk.GatewayError):
         where = f"ledger {error.ledger}: " if error.ledger >= 0 else ""

@@ -33,8 +33,8 @@ from cursorkeeper.inspection.footer_view import footer_json
 from cursorkeeper.runtime.gc import Owned, doubt, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.values import Create, Op, SetData
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.values import Create, Op, SetData
 
 ABSENT = -1
 SHOWN = ("state", "epoch", "writer", "write", "generation", "markDelete", "base", "chain", "previous", "fencingToken")

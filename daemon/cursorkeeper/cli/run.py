@@ -20,7 +20,7 @@ from cursorkeeper.cli import options
 from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.settings import ALIASES, BYTE_SIZES, ENVIRONMENT_PREFIX, HIDDEN, Settings, SettingsError, load
-from cursorkeeper_clients.zookeeper.settings import parse_servers
+from cursorkeeper.zookeeper.settings import parse_servers
 
 HELP = f"""Run the daemon until SIGTERM or SIGINT; then every cursor is flushed and closed.
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from cursorkeeper.demo import ending
 from cursorkeeper.demo.plays import play_bad_case, play_trace
 from cursorkeeper.demo.report import Report, TraceReport
+from cursorkeeper.demo.stack import check_java, find_jar
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_clients.stack import check_java, find_jar
 
 ENTRIES_PER_LEDGER = 50_000
 THE_BAD_CASE = "[bold]The bad case[/bold]: a large backlog, all acked but its oldest entry and some holes"

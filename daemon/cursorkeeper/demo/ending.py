@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from cursorkeeper.demo.processes import ProcessFailed
+from cursorkeeper.demo.stack import StackError
 from cursorkeeper.demo.trace import TraceError
-from cursorkeeper_clients.stack import StackError
 
 
 class Told(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cursorkeeper_clients.stack.ports import free_port
+from cursorkeeper.demo.stack.ports import free_port
 
 READY_MAX_S = 180.0
 SCRAPE_MAX_S = 30.0

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cursorkeeper.demo.processes import DaemonProcess, ProcessFailed, PythonProcess
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.totals import Totals
-from cursorkeeper_clients.stack import Standalone
 
 SCRAPE_EVERY_S = 0.5
 SILENCE_MAX_S = 120.0

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
@@ -21,7 +22,6 @@ from cursorkeeper.inspection.reader import End
 from cursorkeeper.inspection.record_view import RecordView, view
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 FINDINGS_MAX = 100
 """How many findings of one cursor are kept; the rest is counted."""

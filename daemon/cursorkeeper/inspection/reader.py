@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
@@ -27,8 +29,6 @@ from cursorkeeper.inspection.progress import Progress
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import ENVIRONMENT_PREFIX
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
 
 WAIT_S = 30.0
 READ_BYTES = 4 << 20

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.values import Delta, OpenRecord, Record, Segment, SnapshotEnd
 from cursorkeeper.format import record
 from cursorkeeper.format.record import RecordHeader
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
 
 
 @dataclass(frozen=True, slots=True)

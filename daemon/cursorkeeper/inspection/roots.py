@@ -20,8 +20,8 @@ from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.runtime.footers import DEPLOYMENT
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.port import ZooKeeper
 
 LOST = (
     "correct the root, or the chroot behind the ZooKeeper addresses. If both are right somebody removed it: restore the root, with its "

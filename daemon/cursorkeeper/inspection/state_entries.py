@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.format.pulsar import chunks, ranges
 from cursorkeeper.format.pulsar.chunks import Found
 from cursorkeeper.format.whole_state import STATE_BYTES_MAX
 from cursorkeeper.runtime.pulsar_ledger import Written
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
 
 COLUMNS = ("ledger", "entry", "kind", "stored", "check", "content")
 NUMBERS = ("ledger", "entry", "stored")

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.port import ZooKeeper
 
 TOPICS_AHEAD: Final = 16
 """Topics whose subscriptions are asked for at once."""

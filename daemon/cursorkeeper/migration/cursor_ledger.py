@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.format.pulsar.chunks import COMPRESSION_KEY, Found, ReadRange, newest_state
@@ -15,7 +16,6 @@ from cursorkeeper.format.pulsar.errors import PulsarFormatError, too_new
 from cursorkeeper.format.pulsar.values import Compression
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
 
 READ_BYTES = 4 << 20
 

@@ -15,8 +15,8 @@ from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import LOOK, STATE_BYTES_MAX, UPGRADE
 from cursorkeeper.migration.pulsar_writer import ABSENT
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.values import Node
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.values import Node
 
 
 @dataclass(frozen=True, slots=True)

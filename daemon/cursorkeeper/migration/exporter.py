@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cursorkeeper.bookkeeper.errors import GatewayError
+from cursorkeeper.bookkeeper.port import Digest, LedgerSpec
 from cursorkeeper.cli.problems import NO, USAGE, CommandError
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import FooterState
@@ -38,8 +40,6 @@ from cursorkeeper.migration.string_properties import is_only_a_copy, noted_znode
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
 from cursorkeeper.pulsar_broker.model import count, range_count
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
-from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
 
 KIND_OF_RUN = "export-pulsar"
 JOURNAL_KEY: Final = "cursorkeeper-journal"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import zlib
 
+from cursorkeeper.bookkeeper.errors import NoSuchLedger
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
-from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
-from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper.zookeeper import errors as zk
 
 BUNDLES = "/namespace"
 """Ephemeral nodes of brokers: the bundles that they own."""

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, Problem, explain
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.migration.cluster import SkippedPath
 from cursorkeeper.migration.errors import Kind, MigrationError
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
-from cursorkeeper_clients.zookeeper.errors import ZooKeeperError
+from cursorkeeper.zookeeper.errors import ZooKeeperError
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.migration.errors import Kind, MigrationError
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper.zookeeper import errors as zk
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.core.values import LayoutItem
 from cursorkeeper.format.pulsar.chunks import Skipped
 from cursorkeeper.format.pulsar.values import Compression, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef
-from cursorkeeper_clients.bookkeeper.port import LedgerState
 
 INLINE_SENTENCE = "the znode holds the state: exact if no broker has the topic, else up to one flush (1 s, at the end of traffic 60 s) old"
 CLOSED_SENTENCE = "closed cursor ledger: exact"

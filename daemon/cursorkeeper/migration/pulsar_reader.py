@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import cursor_info, ledger_info
@@ -22,9 +23,8 @@ from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import Freshness, PulsarCursor
 from cursorkeeper.migration.repair import is_beyond, repair
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.values import Node
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.values import Node
 
 STATE_BYTES_MAX = 256 << 20
 """A state is never expanded beyond this."""

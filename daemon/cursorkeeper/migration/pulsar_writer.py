@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerState
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
@@ -18,10 +20,8 @@ from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import STATE_BYTES_MAX
 from cursorkeeper.migration.target import WritePlan
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerState
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.values import Node
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.values import Node
 
 ABSENT = -1
 CAS_TRIES_MAX = 10

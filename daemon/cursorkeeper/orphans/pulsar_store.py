@@ -15,9 +15,9 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.orphans.fleet import Why
 from cursorkeeper.runtime.checks import ABSENT, FooterChecks, Verdict
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.paths import check_path
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.paths import check_path
+from cursorkeeper.zookeeper.port import ZooKeeper
 
 MOVING = "/pulsar/migration-coordinator/migration"
 """Pulsar's flag of a move to another metadata store, as JSON with a phase."""

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, FooterState, tombstone_of
@@ -28,9 +30,7 @@ from cursorkeeper.core.positions import NUMBER_MAX
 from cursorkeeper.orphans.fleet import Orphan
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
-from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper.zookeeper import errors as zk
 
 WAIT_S = 30.0
 """For ZooKeeper to decide about one orphan, from the first try on."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from cursorkeeper.orphans.fleet import PERCENT_MAX, Ages, Fleet, Orphan
 from cursorkeeper.orphans.removal import Ending, Remover
 from cursorkeeper.orphans.search import search
-from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper.zookeeper import errors as zk
 
 LOOKUPS_PER_S = 500
 """Cursors of a search. Orphans are deleted one after the other."""

@@ -13,6 +13,8 @@ from functools import partial
 
 import numpy as np
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import budget as budgets
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
@@ -37,8 +39,6 @@ from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record, replay, snapshot
 from cursorkeeper.format.record import Kind
 from cursorkeeper.runtime import pulsar_ledger
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
 
 READ_CHUNK_BYTES = 4 << 20
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 5.0

@@ -16,9 +16,9 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from cursorkeeper_clients.zookeeper import errors as zk_errors
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import ANY_VERSION, Check
+from cursorkeeper.zookeeper import errors as zk_errors
+from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import ANY_VERSION, Check
 
 ABSENT = -1
 CHECKS_MAX = 200

@@ -21,9 +21,9 @@ from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as codec
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.checks import ABSENT, FooterChecks, Verdict
-from cursorkeeper_clients.zookeeper import errors as zk_errors
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import Stat, WatchCallback
+from cursorkeeper.zookeeper import errors as zk_errors
+from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import Stat, WatchCallback
 
 READ_BATCH = 500
 DEPLOYMENT_TRIES_MAX = 8

@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerStore
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import APPLICATION
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerStore
 
 BATCH_LEDGERS = 500
 

@@ -16,6 +16,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import answers, evidence, fencing
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.answers import DELETE_AGAIN, UNAVAILABLE_REMEDY
@@ -37,9 +39,7 @@ from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper.runtime.runner import CursorRunner, Gone, Held, Lanes, Proof, Services, Telemetry, Unknown
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.runtime.timers import Timers
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.port import ZooKeeper
 
 DELETES_WAIT_MAX_S = 2.0
 """How long a close waits for deletions of dropped ledgers; what is left then is garbage collection's."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import Digest, LedgerSpec, LedgerStore
 from cursorkeeper.core.footer import FORMAT_NATIVE
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerStore
 
 APPLICATION = b"cursorkeeper"
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ParamSpec, Protocol
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
@@ -28,10 +30,8 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.patience import PatientClock
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.values import WatchFired
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.values import WatchFired
 
 P = ParamSpec("P")
 

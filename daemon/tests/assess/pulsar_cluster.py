@@ -8,15 +8,15 @@ from typing import Any
 
 from pyroaring import BitMap
 
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.pulsar_broker.model import Kept, KeptForm
-from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
+from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 
 TOPIC = "persistent://t/ns/topic"
 Layout = Sequence[tuple[int, int]]

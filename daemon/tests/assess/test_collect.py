@@ -27,7 +27,7 @@ from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.pulsar_broker.model import Reason, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import of_version
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from daemon.tests.assess.pulsar_cluster import TOPIC, PulsarCluster, told
 from daemon.tests.assess.states import backlog, layout_of
 

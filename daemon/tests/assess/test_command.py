@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cursorkeeper.cli.main import app
+from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.format.pulsar.values import Compression
 from cursorkeeper.pulsar_broker.settings import PulsarSettingsError, of_version, with_broker_conf
-from cursorkeeper_clients.stack.ports import free_port
 
 TOPIC = "persistent://t/ns/topic"
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from cursorkeeper.cli.main import app
 from cursorkeeper.core import bitmaps
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from daemon.tests.assess.pulsar_cluster import ranges_text
 from daemon.tests.interop.harness import PulsarHarness, Report
 

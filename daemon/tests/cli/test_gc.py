@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.cli.gc import sweep
 from cursorkeeper.connections import Ports
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.ledgers import custom_metadata
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME
 

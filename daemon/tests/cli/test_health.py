@@ -19,8 +19,8 @@ from typer.testing import CliRunner, Result
 from cursorkeeper.cli import main as program
 from cursorkeeper.cli.health import DEFAULT_ADDRESS, LISTEN_VARIABLE, address_to_ask
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
+from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
-from cursorkeeper_clients.stack.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 STATUS = health_pb2.HealthCheckResponse

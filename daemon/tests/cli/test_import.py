@@ -24,10 +24,10 @@ from cursorkeeper.migration import exchange
 from cursorkeeper.migration.cursor_maker import Imported, Report
 from cursorkeeper.migration.export_file import LINES_PER_BATCH, RANGES_PER_BATCH, FileSource, run_import, scan
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
-from cursorkeeper_clients.zookeeper.values import Node, WatchCallback
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper.zookeeper.values import Node, WatchCallback
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.support.world import NAME, Source, acks, closed, opened, partial, ranges
 
 OTHER = CursorName("persistent://t/ns/copy", "sub")
@@ -262,7 +262,7 @@ async def test_export_of_an_open_cursor_says_at_least(world: CliWorld, tmp_path:
 
 
 async def test_export_of_damage_is_refused(world: CliWorld, tmp_path: Path) -> None:
-    from cursorkeeper_clients.bookkeeper.fake import Damage
+    from daemon.tests.fakes.bookkeeper.fake import Damage
 
     footer = await world.closed(l7=((1, 3),))
     world.bookkeeper.damage(footer.chain[0].ledger, 1, Damage.FLIP)

@@ -14,16 +14,16 @@ import typer
 from typer.testing import CliRunner, Result
 
 from cursorkeeper import connections
+from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.cli import main as program
 from cursorkeeper.cli import options, problems
 from cursorkeeper.cli.problems import AWAY, BUG, NO, USAGE, CommandError, explain
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
+from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.pulsar_broker.settings import PulsarSettingsError
 from cursorkeeper.settings import Settings, SettingsError, load
 from cursorkeeper.starting import StartError
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.stack.ports import free_port
-from cursorkeeper_clients.zookeeper import errors as zk
+from cursorkeeper.zookeeper import errors as zk
 from daemon.tests.cli.conftest import given_to
 
 CURSOR = "persistent://t/ns/topic|sub"

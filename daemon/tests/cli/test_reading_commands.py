@@ -6,13 +6,13 @@ import json
 
 import pytest
 
+from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.cli import inspect, ls
 from cursorkeeper.cli.problems import NotFound
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.names import ROOT, CursorName
-from cursorkeeper_clients.bookkeeper.fake import Damage
-from cursorkeeper_clients.bookkeeper.port import LedgerState
 from daemon.tests.cli.conftest import CliWorld
+from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.support.world import NAME, acks, closed, partial
 
 OTHER = CursorName("persistent://t/ns/other", "sub|2")

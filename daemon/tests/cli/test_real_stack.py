@@ -17,13 +17,13 @@ import pytest
 from pyroaring import BitMap
 
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.format import footer as codec
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_clients.ack_stream import Acks, LedgerAcks, PartialBatch, SourceConnection
 from cursorkeeper_clients.ack_stream.errors import CursorDamaged, Fenced
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.stack.ports import free_port
-from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
 
 pytestmark = pytest.mark.jvm
 REPOSITORY = Path(__file__).parents[3]

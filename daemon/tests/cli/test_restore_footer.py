@@ -17,9 +17,9 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as footer_bytes
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.fake_faults import Delay, UnknownDone, UnknownNotDone
+from cursorkeeper.zookeeper import errors as zk
 from daemon.tests.cli.conftest import CliWorld
+from daemon.tests.fakes.zookeeper.faults import Delay, UnknownDone, UnknownNotDone
 from daemon.tests.support.world import NAME, Source, acks
 
 

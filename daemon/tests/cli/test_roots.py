@@ -8,8 +8,8 @@ from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.inspection.roots import as_flags, check_root, look_at, roots_in, say_if_new
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import ANY_VERSION
+from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import ANY_VERSION
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME
 

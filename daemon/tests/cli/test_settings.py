@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.bookkeeper.port import Digest
 from cursorkeeper.cli.problems import USAGE, explain
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.settings import Settings, SettingsError, load
-from cursorkeeper_clients.bookkeeper.port import Digest
 
 
 def write(path: Path, text: str) -> Path:

@@ -13,8 +13,8 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.inspection import checks
 from cursorkeeper.inspection.checks import Report, check
-from cursorkeeper_clients.bookkeeper.fake import Damage
 from daemon.tests.cli.conftest import EAGER, CliWorld
+from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.support.world import NAME, acks, ranges
 
 

@@ -13,8 +13,8 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.inspection.checks import Report, check
 from cursorkeeper.inspection.reader import read_state
-from cursorkeeper_clients.bookkeeper.fake import Damage
 from daemon.tests.cli.conftest import CliWorld
+from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.support.whole import writer
 from daemon.tests.support.world import NAME, Source, acks, partial, small
 

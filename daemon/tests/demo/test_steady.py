@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from clients.tests.ack_stream.conftest import until
+from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
 from cursorkeeper.demo.steady import Flow, Plan
 from cursorkeeper_clients.ack_stream import CursorDeposed, ResumingSource, SourceConnection, SourceSettings
-from cursorkeeper_clients.ack_stream.fake_keeper import FakeKeeper
 
 TOPIC = "persistent://steady/ns/topic"
 SETTINGS = SourceSettings(back_off_min_ms=5, back_off_max_ms=20)

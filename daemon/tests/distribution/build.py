@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 JAR = "java/gateway/target/cursorkeeper-gateway.jar"
-JAR_IN_WHEEL = "cursorkeeper_clients/stack/cursorkeeper-gateway.jar"
+JAR_IN_WHEEL = "cursorkeeper/demo/stack/cursorkeeper-gateway.jar"
 OURS = ("CURSORKEEPER_", "PYTHON", "SOURCE_DATE_EPOCH", "VIRTUAL_ENV")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from clients.tests.zookeeper.proxy import FaultProxy
 from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 from cursorkeeper_clients.ack_stream.errors import CursorRefused
@@ -18,8 +18,8 @@ from cursorkeeper_clients.ack_stream.session import SourceSession
 from cursorkeeper_clients.ack_stream.settings import SourceSettings
 from cursorkeeper_clients.ack_stream.source import SourceConnection
 from cursorkeeper_clients.ack_stream.values import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position
-from cursorkeeper_clients.stack import Standalone
 from daemon.tests.end_to_end.conftest import Daemons
+from daemon.tests.zookeeper.proxy import FaultProxy
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]
 

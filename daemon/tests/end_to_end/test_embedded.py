@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_clients.ack_stream.resuming import ResumingSource
 from cursorkeeper_clients.ack_stream.source import SourceConnection, SourceServer
 from cursorkeeper_clients.ack_stream.values import Acks, LedgerAcks, Position
-from cursorkeeper_clients.stack import Standalone
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.stories import LIVES, live
 from daemon.tests.end_to_end.workload import LAYOUT, Driver, check, driving, recovered

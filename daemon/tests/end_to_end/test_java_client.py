@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from daemon.tests.end_to_end.conftest import Daemons
 
 pytestmark = pytest.mark.jvm

@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from cursorkeeper.bookkeeper.client import GatewayClient
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.format.pulsar.values import ManagedCursorInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
-from cursorkeeper_clients.bookkeeper.client import GatewayClient
-from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 
 LIMIT_BYTES = 64 << 20
 BUSY_MAX_S = 120

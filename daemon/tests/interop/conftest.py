@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.pulsar import names
-from cursorkeeper_clients.stack import Standalone
 from daemon.tests.interop.cluster import Cluster, connected
 from daemon.tests.interop.harness import VERSIONS, PulsarHarness
 from daemon.tests.interop.topic import Topic

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from cursorkeeper.bookkeeper.client import GatewayClient
+from cursorkeeper.bookkeeper.errors import GatewayRefused
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.pulsar import names
-from cursorkeeper_clients.bookkeeper.client import GatewayClient
-from cursorkeeper_clients.bookkeeper.errors import GatewayRefused
-from cursorkeeper_clients.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_clients.stack import Standalone
 from daemon.tests.interop.harness import PulsarHarness
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pyroaring import BitMap
 
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
@@ -18,11 +19,10 @@ from cursorkeeper.format.pulsar.values import Compression, Form, LedgerInfo, Man
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors
 from cursorkeeper.migration.importer import Importing
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.bookkeeper.fake import FakeGateway
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.port import ZooKeeper
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
+from daemon.tests.fakes.bookkeeper.fake import FakeGateway
 from daemon.tests.support.world import Source, acks
 
 TOPIC, SUB = "persistent://t/ns/topic", "sub"

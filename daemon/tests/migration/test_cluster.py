@@ -7,7 +7,7 @@ import pytest
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.cluster import TOPICS_AHEAD, PulsarCursorRef, Selection, iter_cursors, iter_topic_paths
 from cursorkeeper.migration.errors import Kind, MigrationError
-from cursorkeeper_clients.zookeeper.fake_faults import NotNow, UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import NotNow, UnknownNotDone
 from daemon.tests.migration.pulsar_world import HASTY, PulsarWorld
 
 CURSORS = [

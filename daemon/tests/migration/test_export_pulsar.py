@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from cursorkeeper.bookkeeper.errors import Operation
+from cursorkeeper.bookkeeper.port import Digest, LedgerSpec, LedgerState
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
@@ -35,10 +37,8 @@ from cursorkeeper.migration.string_properties import CREATED, IMPORTING, NOTES, 
 from cursorkeeper.migration.target import Target, plan_write
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.errors import Operation
-from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec, LedgerState
-from cursorkeeper_clients.zookeeper.fake_faults import Meanwhile, UnknownDone, UnknownNotDone
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.port import ZooKeeper
+from daemon.tests.fakes.zookeeper.faults import Meanwhile, UnknownDone, UnknownNotDone
 from daemon.tests.migration.pulsar_world import HASTY, REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks, partial
 

@@ -37,7 +37,7 @@ from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_source import ENTRIES_PER_BATCH, PARTIALS_PER_BATCH, PulsarSource
 from cursorkeeper.migration.pulsar_systems import pulsar_settings
 from cursorkeeper.settings import Settings, load
-from cursorkeeper_clients.zookeeper.fake_faults import Delay, Meanwhile, UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import Delay, Meanwhile, UnknownNotDone
 from daemon.tests.migration.pulsar_world import REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks
 

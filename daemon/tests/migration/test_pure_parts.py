@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
@@ -19,8 +20,7 @@ from cursorkeeper.migration.journal import Journal, JournalError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_writer import limited
 from cursorkeeper.migration.repair import is_beyond, repair
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from cursorkeeper_clients.zookeeper.errors import OutcomeUnknown
+from cursorkeeper.zookeeper.errors import OutcomeUnknown
 
 LAYOUT = (LayoutItem(7, LayoutState.CLOSED, 100), LayoutItem(9, LayoutState.CLOSED, 0), LayoutItem(12, LayoutState.OPEN, 0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyroaring import BitMap
 
+from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import cursor_info, position_info
@@ -13,8 +14,7 @@ from cursorkeeper.format.pulsar.values import Compression, CrossingRange, Form, 
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
-from cursorkeeper_clients.bookkeeper.fake import Damage
-from cursorkeeper_clients.bookkeeper.port import LedgerState
+from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, inline, sealed, state
 
 

@@ -20,11 +20,13 @@ import pytest
 from pyroaring import BitMap
 
 from cursorkeeper import connections
+from cursorkeeper.bookkeeper.port import Digest, LedgerSpec
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, position_info
 from cursorkeeper.format.pulsar.names import managed_ledger_name
 from cursorkeeper.format.pulsar.states import to_ack_state
@@ -35,8 +37,6 @@ from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
-from cursorkeeper_clients.stack import Standalone
 from daemon.tests.interop.harness import VERSIONS, PulsarHarness, Report
 from daemon.tests.support.world import SilentTelemetry, Source, acks, partial
 

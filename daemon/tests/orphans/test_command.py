@@ -10,7 +10,7 @@ from cursorkeeper.cli.orphans import Listing, look, report, rough, seconds
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.zookeeper.fake_faults import NotNow
+from daemon.tests.fakes.zookeeper.faults import NotNow
 from daemon.tests.orphans.conftest import OrphanWorld
 from daemon.tests.support.world import NAME, Recorder, Source
 

@@ -10,9 +10,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, Standalone
+from cursorkeeper.demo.stack.pulsar import QUICK
 from cursorkeeper_clients.ack_stream import SourceConnection
-from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
-from cursorkeeper_clients.stack.pulsar import QUICK
 from daemon.tests.cli.test_real_stack import Daemon, json_lines, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

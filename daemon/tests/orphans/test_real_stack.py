@@ -12,13 +12,13 @@ from urllib.request import urlopen
 import pytest
 
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.pulsar import names
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_clients.ack_stream import SourceConnection
-from cursorkeeper_clients.stack import Standalone
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.client import ZooKeeperClient
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings, parse_servers
-from cursorkeeper_clients.zookeeper.values import ANY_VERSION
 from daemon.tests.cli.test_real_stack import SUB, Daemon, json_lines, make_cursor, tool
 
 pytestmark = pytest.mark.jvm

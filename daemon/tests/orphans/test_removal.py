@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.cli.gc import sweep
 from cursorkeeper.core.footer import FooterState, tombstone_of
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Ending, Removed, Remover
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper_clients.bookkeeper.errors import Operation
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
-from cursorkeeper_clients.zookeeper.fake_faults import Fault, Faults, Late, NotNow, UnknownDone, UnknownNotDone
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
+from daemon.tests.fakes.zookeeper.faults import Fault, Faults, Late, NotNow, UnknownDone, UnknownNotDone
 from daemon.tests.orphans.conftest import AGAIN_S, OrphanWorld
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, acks

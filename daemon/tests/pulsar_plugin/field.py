@@ -21,12 +21,12 @@ from pathlib import Path
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
-from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster
-from cursorkeeper_clients.stack.cluster import LocalCluster
-from cursorkeeper_clients.stack.pulsar import QUICK
-from cursorkeeper_clients.stack.standalone import Standalone
+from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster
+from cursorkeeper.demo.stack.pulsar import QUICK
+from cursorkeeper.demo.stack.standalone import Standalone
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.jar import jar_of
+from daemon.tests.support.local_cluster import LocalCluster
 
 NAMESPACE = "public/default"
 BOUND = "public/bound"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper_clients.stack import PulsarBroker
+from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import Field, admin, field, kill, start, until
 
 pytestmark = pytest.mark.jvm

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper_clients.stack import PulsarBroker
+from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import Field, admin, bind, field, kill, start, stop, topics_of, until
 from daemon.tests.pulsar_plugin.jar import LINES
 from daemon.tests.pulsar_plugin.outage import page_of

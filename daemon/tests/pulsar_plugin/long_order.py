@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper_clients.stack import PulsarBroker
-from cursorkeeper_clients.stack.standalone import Standalone
+from cursorkeeper.demo.stack import PulsarBroker
+from cursorkeeper.demo.stack.standalone import Standalone
 from daemon.tests.deployment.places import ROOT
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, field, kill, start, stop
 from daemon.tests.pulsar_plugin.subscription import Subscription, topic

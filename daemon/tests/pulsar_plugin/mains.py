@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 from pathlib import Path
 
-from cursorkeeper_clients.stack.pulsar import QUICK
+from cursorkeeper.demo.stack.pulsar import QUICK
 from daemon.tests.pulsar_plugin.jar import class_path
 
 RUN_MAX_S = 400

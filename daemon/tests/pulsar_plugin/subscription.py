@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from cursorkeeper_clients.stack import PulsarBroker
+from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, until
 
 COUNT = 1_200

@@ -14,9 +14,9 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
 from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
-from cursorkeeper_clients.stack import PulsarCluster, StackError, Standalone
-from cursorkeeper_clients.stack.process import freeze
-from cursorkeeper_clients.stack.pulsar import QUICK
+from cursorkeeper.demo.stack import PulsarCluster, StackError, Standalone
+from cursorkeeper.demo.stack.process import freeze
+from cursorkeeper.demo.stack.pulsar import QUICK
 from daemon.tests.pulsar_plugin.jar import JAR, LINES, jar_of
 from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
 

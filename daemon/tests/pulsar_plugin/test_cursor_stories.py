@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper_clients.stack import PulsarBroker
+from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Conflict, admin, field, kill, start, until
 from daemon.tests.pulsar_plugin.outage import displace

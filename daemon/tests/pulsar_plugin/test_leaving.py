@@ -14,8 +14,8 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
 from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
-from cursorkeeper_clients.stack import PulsarCluster, Standalone
-from cursorkeeper_clients.stack.pulsar import QUICK
+from cursorkeeper.demo.stack import PulsarCluster, Standalone
+from cursorkeeper.demo.stack.pulsar import QUICK
 from daemon.tests.pulsar_plugin.jar import JAR
 from daemon.tests.pulsar_plugin.one_topic import consumed, traffic
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from daemon.tests.pulsar_plugin.jar import LINES
 from daemon.tests.pulsar_plugin.mains import run
 

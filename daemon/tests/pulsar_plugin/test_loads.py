@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper_clients.stack import Standalone
+from cursorkeeper.demo.stack import Standalone
 from daemon.tests.pulsar_plugin.test_model import RUN_MAX_S, run
 
 pytestmark = pytest.mark.jvm

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper_clients.stack import PulsarBroker, Standalone
-from cursorkeeper_clients.stack.ports import free_port
-from cursorkeeper_clients.stack.process import freeze
+from cursorkeeper.demo.stack import PulsarBroker, Standalone
+from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper.demo.stack.process import freeze
 from daemon.tests.pulsar_plugin.field import BOUND, NAMESPACE, admin, bind, field, kill, start, until
 from daemon.tests.pulsar_plugin.jar import LINES
 from daemon.tests.pulsar_plugin.mains import RUN_MAX_S, run

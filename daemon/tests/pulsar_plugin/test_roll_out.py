@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper_clients.stack import PulsarBroker
-from cursorkeeper_clients.stack.errors import StackError
-from cursorkeeper_clients.stack.standalone import Standalone
+from cursorkeeper.demo.stack import PulsarBroker
+from cursorkeeper.demo.stack.errors import StackError
+from cursorkeeper.demo.stack.standalone import Standalone
 from daemon.tests.pulsar_plugin.field import BOUND, NAMESPACE, Field, admin, bind, field, kill, start, stop
 from daemon.tests.pulsar_plugin.subscription import Subscription, topic
 

@@ -12,8 +12,8 @@ import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
-from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
-from cursorkeeper_clients.stack.pulsar import QUICK
+from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, Standalone
+from cursorkeeper.demo.stack.pulsar import QUICK
 from daemon.tests.pulsar_plugin.jar import JAR, LINES
 from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper_clients.stack import PulsarBroker
-from cursorkeeper_clients.stack.process import freeze
+from cursorkeeper.demo.stack import PulsarBroker
+from cursorkeeper.demo.stack.process import freeze
 from daemon.tests.pulsar_plugin.field import Field, admin, field, start, stop, topics_of, until
 from daemon.tests.pulsar_plugin.two_brokers import WHOLE, flows, flows_on, is_at, judged, made, settles, topic, unload
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from cursorkeeper_clients.stack import PulsarBroker
-from cursorkeeper_clients.stack.errors import StackError
+from cursorkeeper.demo.stack import PulsarBroker
+from cursorkeeper.demo.stack.errors import StackError
 from daemon.tests.pulsar_plugin.field import Field, admin, kill, start, topics_of, until
 
 CONSUMERS = 2

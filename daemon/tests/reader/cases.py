@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from pyroaring import BitMap
 
-from clients.tests.support.virtual_loop import run
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.core import containers
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, OverBudgetError, ReplacedError, TooNewError
@@ -25,8 +25,8 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import CursorProperties, MarkDeleteProperties
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.chain import ChainReader
-from cursorkeeper_clients.bookkeeper.fake import Damage, FakeBookKeeper
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
+from daemon.tests.fakes.bookkeeper.fake import Damage, FakeBookKeeper
+from daemon.tests.support.virtual_loop import run
 
 JAR = Path(__file__).parents[3] / "java" / "reader" / "target" / "cursorkeeper-reader.jar"
 SPEC = LedgerSpec(3, 2, 2)

@@ -9,13 +9,13 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from clients.tests.support.virtual_loop import run
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from daemon.tests.reader.cases import Case
+from daemon.tests.support.virtual_loop import run
 from daemon.tests.support.world import NAME, Source, World, acks, partial, ranges
 
 LENGTHS = {3: 9, 4: 0, 8: 12, 20: 7, 21: 30}

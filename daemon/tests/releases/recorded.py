@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.bookkeeper.port import Digest, LedgerSpec
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.bookkeeper.port import Digest, LedgerSpec
 
 RELEASES = Path(__file__).resolve().parents[3] / "testdata" / "releases"
 Json = dict[str, Any]

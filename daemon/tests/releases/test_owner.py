@@ -9,12 +9,12 @@ import copy
 
 import pytest
 
+from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.gc import collect
-from cursorkeeper_clients.bookkeeper.port import LedgerState
 from daemon.tests.releases.described import assert_as_confirmed, described, entries_of, set_of
 from daemon.tests.releases.recorded import Json, Recorded, each
 from daemon.tests.releases.restored import footer_of, next_owner, restored

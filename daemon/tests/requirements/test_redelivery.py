@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from clients.tests.support.virtual_loop import run as in_virtual_time
+from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.stream.store_service import ACKED, PARTLY, UNACKED, CursorStoreService
@@ -24,10 +24,10 @@ from cursorkeeper_clients._proto import acks_pb2 as pb
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
 from cursorkeeper_clients.ack_stream import AckedIndexes, Acks, LedgerAcks, PartialBatch
 from cursorkeeper_clients.ack_stream.source import SourceConnection
-from cursorkeeper_clients.bookkeeper.errors import Operation
 from daemon.tests.requirements.dispatch import Dispatcher, Message
 from daemon.tests.requirements.pulsar_acks import Entry, ack_set, individual
 from daemon.tests.stream.served import ServedKeeper
+from daemon.tests.support.virtual_loop import run as in_virtual_time
 from daemon.tests.support.world import NAME, Source, World
 
 TOPIC: dict[Entry, int] = {(3, 0): 1, (3, 1): 5, (3, 2): 64, (7, 0): 3, (7, 1): 65, (7, 2): 1, (9, 0): 10, (9, 1): 2}

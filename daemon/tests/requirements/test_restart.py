@@ -15,8 +15,8 @@ from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.plays import acked_in
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_clients.ack_stream import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position, ResumingSource
-from cursorkeeper_clients.stack import Standalone
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import recovered
 

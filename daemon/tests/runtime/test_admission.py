@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.port import LedgerEnd, ReadChunk
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.limits import Limits
@@ -19,8 +21,6 @@ from cursorkeeper.runtime.admission import STUCK_FACTOR, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import RETRY_MAX_S
 from cursorkeeper.runtime.keeper import ROOM_MIN, Keeper, KeeperLimits
 from cursorkeeper.runtime.patience import PatientClock
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.port import LedgerEnd, ReadChunk
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import Recorder, Source, World, acks
 

@@ -17,7 +17,7 @@ from cursorkeeper.core.table import State
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 from pyroaring import BitMap
 
-from clients.tests.support.virtual_loop import VirtualLoop
+from cursorkeeper.bookkeeper.errors import GatewayRefused, Operation, Outcome
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import DEFAULT, StateBudget
 from cursorkeeper.core.footer import EntryAddress, Footer, InlineBase, SnapshotBase
@@ -26,10 +26,10 @@ from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.record import Kind
 from cursorkeeper.runtime.chain import THREAD_BYTES, ChainReader
-from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, Operation, Outcome
-from cursorkeeper_clients.bookkeeper.fake import Damage
-from cursorkeeper_clients.zookeeper.values import ANY_VERSION
+from cursorkeeper.zookeeper.values import ANY_VERSION
+from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.runtime.virtual import until, virtual
+from daemon.tests.support.virtual_loop import VirtualLoop
 from daemon.tests.support.world import NAME, Source, World, acks
 
 DATA = 10

@@ -6,9 +6,9 @@ import asyncio
 import random
 
 from cursorkeeper.runtime.checks import ABSENT, CHECKS_MAX, REQUESTS_MAX, FooterChecks, Verdict
-from cursorkeeper_clients.zookeeper.errors import OutcomeUnknown
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-from cursorkeeper_clients.zookeeper.fake_faults import Delay, UnknownDone
+from cursorkeeper.zookeeper.errors import OutcomeUnknown
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
+from daemon.tests.fakes.zookeeper.faults import Delay, UnknownDone
 from daemon.tests.runtime.virtual import virtual
 
 

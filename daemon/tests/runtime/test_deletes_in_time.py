@@ -12,7 +12,7 @@ from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.format import footer as footer_codec
 from cursorkeeper.runtime.keeper import Keeper
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone, UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import UnknownDone, UnknownNotDone
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import custom_metadata
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
-from cursorkeeper_clients.zookeeper.fake_faults import ANY, NotNow, UnknownDone, UnknownNotDone
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
+from daemon.tests.fakes.zookeeper.faults import ANY, NotNow, UnknownDone, UnknownNotDone
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, World, acks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cursorkeeper.core import events as ev
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.footers import ABSENT, FooterStore
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, World
 

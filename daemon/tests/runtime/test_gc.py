@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from cursorkeeper.bookkeeper.errors import Operation
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import custom_metadata
-from cursorkeeper_clients.bookkeeper.errors import Operation
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper
-from cursorkeeper_clients.zookeeper.values import Node
+from cursorkeeper.zookeeper.values import Node
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, World, acks
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from cursorkeeper.bookkeeper.errors import GatewayRetry, Operation, Outcome
 from cursorkeeper.runtime.ledgers import LedgerPolicy, create, custom_metadata
-from cursorkeeper_clients.bookkeeper.errors import GatewayRetry, Operation, Outcome
-from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper, FakeGateway
+from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper, FakeGateway
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME
 

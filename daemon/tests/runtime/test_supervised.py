@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from cursorkeeper.bookkeeper.port import GatewayInfo, LedgerStore
 from cursorkeeper.runtime.supervised import PAUSE_MAX_S, PAUSE_MIN_S, supervised
-from cursorkeeper_clients.bookkeeper.port import GatewayInfo, LedgerStore
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import SilentTelemetry, Source, World
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from clients.tests.support.virtual_loop import VirtualLoop
 from cursorkeeper.runtime.patience import BEAT_S, PatientClock
 from cursorkeeper.runtime.timers import Timers
 from daemon.tests.runtime.virtual import virtual
+from daemon.tests.support.virtual_loop import VirtualLoop
 
 
 class Key:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import EmptyBase, PulsarBase
 from cursorkeeper.core.limits import Limits
@@ -14,9 +15,8 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.format.pulsar.values import Compression
 from cursorkeeper.runtime.gc import collect
-from cursorkeeper_clients.bookkeeper.errors import Operation
-from cursorkeeper_clients.bookkeeper.fake import Damage
-from cursorkeeper_clients.zookeeper.fake_faults import Late, UnknownDone, UnknownNotDone
+from daemon.tests.fakes.bookkeeper.fake import Damage
+from daemon.tests.fakes.zookeeper.faults import Late, UnknownDone, UnknownNotDone
 from daemon.tests.runtime.test_keeper import DATA, assert_recovered, confirmed, footer, source
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.whole import writer

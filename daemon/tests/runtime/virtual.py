@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from clients.tests.support.virtual_loop import run as run_story
+from daemon.tests.support.virtual_loop import run as run_story
 
 
 async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:

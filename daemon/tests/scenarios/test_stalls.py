@@ -21,7 +21,7 @@ from cursorkeeper.core.table import State
 from cursorkeeper.core.values import LayoutItem, LayoutState, Segment
 from cursorkeeper.core.writer import WriterPhase
 from cursorkeeper.runtime.gc import Verdict, judge
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownDone
+from daemon.tests.fakes.zookeeper.faults import UnknownDone
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import Source, World, acks
 

@@ -11,7 +11,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.table import State
 from cursorkeeper.format import footer as footer_bytes
-from cursorkeeper_clients.zookeeper.fake_faults import UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import UnknownNotDone
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.machine_bench import Bench, Owner
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks

@@ -25,7 +25,7 @@ from cursorkeeper.core.table import LIVE, OWNING
 from cursorkeeper.core.values import LayoutItem, LayoutState, Segment, SnapshotEnd
 from cursorkeeper.format import footer as footer_codec
 from cursorkeeper.format import record
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
 from daemon.tests.simulator.brokers import Asking, Atom, Brokers
 
 IDLE_TICKS_SPARE = 20

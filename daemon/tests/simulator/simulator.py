@@ -15,7 +15,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from clients.tests.support.virtual_loop import VirtualLoop
+from cursorkeeper.bookkeeper import errors as bk
+from cursorkeeper.bookkeeper.errors import Operation
+from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerSpec
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
@@ -30,17 +32,15 @@ from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import CursorRunner
-from cursorkeeper_clients.bookkeeper import errors as bk
-from cursorkeeper_clients.bookkeeper.errors import Operation
-from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper, FakeGateway, Fault
-from cursorkeeper_clients.bookkeeper.port import LedgerEnd, LedgerSpec
-from cursorkeeper_clients.zookeeper import errors as zk_errors
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-from cursorkeeper_clients.zookeeper.fake_faults import Late, NotNow, UnknownDone, UnknownNotDone
-from cursorkeeper_clients.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper.zookeeper import errors as zk_errors
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings
+from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper, FakeGateway, Fault
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
+from daemon.tests.fakes.zookeeper.faults import Late, NotNow, UnknownDone, UnknownNotDone
 from daemon.tests.simulator import trouble
 from daemon.tests.simulator.checker import Checker, DataLedger, FooterMonitor, Model, Topic, WatchedLedgers
 from daemon.tests.simulator.source import Handle, Source
+from daemon.tests.support.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 JUDGED_EVERY_S = 0.05

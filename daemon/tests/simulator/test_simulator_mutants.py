@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerState
 from cursorkeeper.core import (
     answers,
     evidence,
@@ -45,7 +46,6 @@ from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.keeper import Keeper, WaitingHandles
 from cursorkeeper.runtime.runner import CursorRunner
-from cursorkeeper_clients.bookkeeper.port import LedgerEnd, LedgerState
 from daemon.tests.simulator import simulator
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]

@@ -11,7 +11,7 @@ from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.values import SnapshotEnd
 from cursorkeeper.format import record
-from cursorkeeper_clients.bookkeeper.fake import Damage
+from daemon.tests.fakes.bookkeeper.fake import Damage
 
 if TYPE_CHECKING:
     from daemon.tests.simulator.simulator import Node, Simulation

@@ -7,15 +7,15 @@ import random
 import grpc
 
 from cursorkeeper.core.limits import Limits
+from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import AckSinkService, SessionFactory, WellFormed, channel_options
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
-from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
-from cursorkeeper_clients.stack.ports import free_port
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
+from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
 from daemon.tests.support.world import SilentTelemetry
 
 

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from cursorkeeper.bookkeeper.errors import NO_SUCH_LEDGER_REASON, NoSuchLedger, Outcome
+from cursorkeeper.bookkeeper.port import Digest, LedgerInfo, LedgerState, ReadChunk
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
@@ -31,8 +33,6 @@ from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.ledgers import custom_metadata
-from cursorkeeper_clients.bookkeeper.errors import NO_SUCH_LEDGER_REASON, NoSuchLedger, Outcome
-from cursorkeeper_clients.bookkeeper.port import Digest, LedgerInfo, LedgerState, ReadChunk
 from daemon.tests.support.world import NAME, acks
 
 E = TypeVar("E")

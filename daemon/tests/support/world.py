@@ -23,8 +23,8 @@ from cursorkeeper.core.whole_states import StateWriter
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.runner import Telemetry
-from cursorkeeper_clients.bookkeeper.fake import FakeBookKeeper
-from cursorkeeper_clients.zookeeper.fake import FakeZooKeeperServer
+from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
 
 NAME = CursorName("persistent://t/ns/topic", "sub")
 PASSWORD = b""

@@ -20,12 +20,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.core.bitmaps import to_column
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.values import Delta, LayoutState
 from cursorkeeper.format import delta, record, replay
 from cursorkeeper.format.record import Kind
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
 from cursorkeeper_pipeline import schemas
 
 I64 = NDArray[np.int64]

@@ -17,7 +17,7 @@ from cursorkeeper.core.footer import Base, ChainLedger, Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.inspection.footer_view import base_kind
-from cursorkeeper_clients.zookeeper.values import Stat
+from cursorkeeper.zookeeper.values import Stat
 from cursorkeeper_pipeline.schemas import DAMAGED, OK, TOO_NEW
 
 _INT32_MAX: Final = (1 << 31) - 1

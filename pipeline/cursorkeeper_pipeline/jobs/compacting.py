@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from cursorkeeper import connections
+from cursorkeeper.bookkeeper.errors import GatewayError, GatewayRefused
 from cursorkeeper.cli.problems import AWAY as AWAY_CODE
 from cursorkeeper.cli.problems import CommandError, NotFound, explain
 from cursorkeeper.connections import Ports
@@ -43,7 +44,6 @@ from cursorkeeper.inspection.state_view import differences
 from cursorkeeper.migration.cursor_maker import DELETE_MAX_S, footer_of
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.errors import GatewayError, GatewayRefused
 from cursorkeeper_pipeline.jobs.hearing import Hearing, Told, heard
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.transforms.cold import FIRST, OURS, SECOND, Rule

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
+from cursorkeeper.bookkeeper.port import TO_LAST_CONFIRMED, LedgerEnd, LedgerSpec, LedgerStore, ReadChunk
 from cursorkeeper.core.snapshotting import TAKEN
 from cursorkeeper.migration.listener import ImportListener, QuietTelemetry
-from cursorkeeper_clients.bookkeeper.port import TO_LAST_CONFIRMED, LedgerEnd, LedgerSpec, LedgerStore, ReadChunk
 
 
 class Told(ImportListener):

@@ -19,9 +19,9 @@ from typing import Final
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cursor_maker import is_running
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import Node, WatchFired
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import Node, WatchFired
 
 WAIT_S: Final = 600.0
 LOOK_AGAIN_S: Final = 1.0

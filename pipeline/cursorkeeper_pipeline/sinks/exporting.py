@@ -31,6 +31,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.cli.output import Bar
 from cursorkeeper.cli.problems import NO, Problem
 from cursorkeeper.migration.cluster import PulsarCursorRef
@@ -39,7 +40,6 @@ from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.migration.pulsar_writer import CHANGED
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.pins import Pins

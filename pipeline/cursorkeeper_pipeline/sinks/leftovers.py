@@ -18,14 +18,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from cursorkeeper.bookkeeper.errors import NoSuchLedger
+from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_writer import custom_metadata, named_by
-from cursorkeeper_clients.bookkeeper.errors import NoSuchLedger
-from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerState
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.values import Node
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.values import Node
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.record import Record
 from cursorkeeper_pipeline.sinks.swapping import RUN_KEY, SUBSCRIPTION_KEY, TOKEN_KEY, TOPIC_KEY, VERSION_KEY

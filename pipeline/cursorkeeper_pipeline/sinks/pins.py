@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cursorkeeper.migration.cluster import PulsarCursorRef
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.port import ZooKeeper
 
 DELETE_BATCH: Final = 64
 

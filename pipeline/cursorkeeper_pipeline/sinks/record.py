@@ -23,8 +23,8 @@ import msgspec
 
 from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 from cursorkeeper.core.names import CursorName
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.port import ZooKeeper
 
 FORMAT: Final = 1
 TRIES_MAX: Final = 20

@@ -17,14 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
+from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.pulsar_writer import ABSENT, AGAIN, CHANGED, named_by
-from cursorkeeper_clients.bookkeeper.port import LedgerSpec, LedgerStore
-from cursorkeeper_clients.zookeeper import errors as zk
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import Check, Create, DataSet, SetData, Version
+from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import Check, Create, DataSet, SetData, Version
 from cursorkeeper_pipeline.sinks.pins import Pin, Pins
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord
 

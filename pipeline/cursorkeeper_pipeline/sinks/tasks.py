@@ -17,14 +17,14 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from cursorkeeper import connections
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_systems import pulsar_ports
 from cursorkeeper.settings import Settings
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 

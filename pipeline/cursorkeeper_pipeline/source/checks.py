@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.cli.problems import AWAY, CommandError, NotFound, explain
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase
@@ -33,7 +34,6 @@ from cursorkeeper.inspection.reader import Moved
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
 from cursorkeeper_pipeline.source.keys import cursor_key

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cursorkeeper.migration.cluster import Selection
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart, spread
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader

@@ -25,6 +25,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pyarrow as pa
 
+from cursorkeeper.bookkeeper.errors import GatewayError
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
@@ -32,8 +34,6 @@ from cursorkeeper.inspection import reader
 from cursorkeeper.inspection.reader import End, Moved
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from cursorkeeper.bookkeeper.port import LedgerInfo
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.gc import BATCH_LEDGERS, Judge, Judged, Owned, Verdict, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
-from cursorkeeper_clients.bookkeeper.port import LedgerInfo
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.fleet import chooses
 from cursorkeeper_pipeline.source.keys import cursor_key

@@ -18,8 +18,8 @@ import pyarrow as pa
 from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.settings import Settings, SettingsError, load
-from cursorkeeper_clients.zookeeper.paths import check_path
-from cursorkeeper_clients.zookeeper.settings import parse_servers
+from cursorkeeper.zookeeper.paths import check_path
+from cursorkeeper.zookeeper.settings import parse_servers
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.wanted import Wanted
 from cursorkeeper_pipeline.source.window import Window

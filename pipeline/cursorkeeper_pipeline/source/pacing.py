@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final, cast
 
-from cursorkeeper_clients.bookkeeper.port import TO_LAST_CONFIRMED, LedgerStore, ReadChunk
+from cursorkeeper.bookkeeper.port import TO_LAST_CONFIRMED, LedgerStore, ReadChunk
 
 MIB: Final = 1 << 20
 

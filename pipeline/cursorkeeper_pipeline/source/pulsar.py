@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -35,8 +36,7 @@ from cursorkeeper.migration.errors import Kind, MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
-from cursorkeeper_clients.bookkeeper.port import LedgerState
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.away import AwayCount
 from cursorkeeper_pipeline.source.keys import cursor_key

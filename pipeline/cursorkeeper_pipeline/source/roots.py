@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import cast
 
+from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerStore
 from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.ledgers import APPLICATION
-from cursorkeeper_clients.bookkeeper.port import LedgerInfo, LedgerStore
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.systems import Systems
 

@@ -25,9 +25,9 @@ from cursorkeeper.inspection import roots
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.zookeeper import errors as zk_errors
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
-from cursorkeeper_clients.zookeeper.values import Node, Stat
+from cursorkeeper.zookeeper import errors as zk_errors
+from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import Node, Stat
 from cursorkeeper_pipeline.source.fleet import chooses
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pacing import Pace

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.cli.problems import AWAY, NO, CommandError, explain
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.migration.errors import Kind, MigrationError
-from cursorkeeper_clients.bookkeeper.errors import GatewayError
-from cursorkeeper_clients.zookeeper.errors import ZooKeeperError
+from cursorkeeper.zookeeper.errors import ZooKeeperError
 
 AT_ONCE = 8
 """Cursors that one task reads at once: a read of a small ledger waits for the network most of its time."""

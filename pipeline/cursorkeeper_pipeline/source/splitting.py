@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from cursorkeeper.bookkeeper.errors import GatewayRefused, NoSuchLedger
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import EntryAddress, Footer, SnapshotBase
@@ -24,8 +26,6 @@ from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.bookkeeper.errors import GatewayRefused, NoSuchLedger
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_pipeline.source.away import is_away
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.state_size import state_bytes

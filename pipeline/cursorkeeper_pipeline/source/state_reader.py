@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
@@ -26,7 +27,6 @@ from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.inspection import reader
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.away import AwayCount, is_away, named
 from cursorkeeper_pipeline.source.options import Mode, Options

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from cursorkeeper import connections
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper_clients.bookkeeper.port import LedgerStore
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.options import Options
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_clients.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pacing import paced

@@ -12,8 +12,8 @@ from rich.console import Console
 from cursorkeeper.demo import ending
 from cursorkeeper.demo.pulsar.play import Case, find_plugin, play
 from cursorkeeper.demo.pulsar.report import Report
-from cursorkeeper_clients.stack import check_java, find_jar
-from cursorkeeper_clients.stack.pulsar import DEFAULT_VERSION, class_path
+from cursorkeeper.demo.stack import check_java, find_jar
+from cursorkeeper.demo.stack.pulsar import DEFAULT_VERSION, class_path
 
 
 def main(

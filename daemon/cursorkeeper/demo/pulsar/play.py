@@ -23,8 +23,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.report import Half, Report
 from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, compiled, last_line
-from cursorkeeper_clients.stack import PulsarBroker, PulsarCluster, Standalone
-from cursorkeeper_clients.stack.pulsar import QUICK
+from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, Standalone
+from cursorkeeper.demo.stack.pulsar import QUICK
 
 T = TypeVar("T")
 STORAGE_CLASS = "io.cursorkeeper.pulsar.CursorKeeperStorage"

@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from cursorkeeper.demo.processes import LineProcess, ProcessFailed
-from cursorkeeper_clients.stack.pulsar import QUICK, class_path
+from cursorkeeper.demo.stack.pulsar import QUICK, class_path
 
 T = TypeVar("T")
 SOURCE = Path(__file__).resolve().parents[4] / "java/brokers/traffic/Traffic.java"

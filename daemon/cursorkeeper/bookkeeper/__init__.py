@@ -1,0 +1,47 @@
+"""Client of the ledger gateway: real BookKeeper ledgers for Python. `port` is what it does, `fake` does the same in memory."""
+
+from cursorkeeper.bookkeeper.errors import (
+    GatewayError,
+    GatewayFenced,
+    GatewayRefused,
+    GatewayRetry,
+    GatewayRoll,
+    NoSuchLedger,
+    Operation,
+    Outcome,
+)
+from cursorkeeper.bookkeeper.port import (
+    TO_LAST_CONFIRMED,
+    AppendRoom,
+    Digest,
+    GatewayInfo,
+    LedgerEnd,
+    LedgerInfo,
+    LedgerSpec,
+    LedgerState,
+    LedgerStore,
+    ReadChunk,
+    SeenEnd,
+)
+
+__all__ = [
+    "TO_LAST_CONFIRMED",
+    "AppendRoom",
+    "Digest",
+    "GatewayError",
+    "GatewayFenced",
+    "GatewayInfo",
+    "GatewayRefused",
+    "GatewayRetry",
+    "GatewayRoll",
+    "LedgerEnd",
+    "LedgerInfo",
+    "LedgerSpec",
+    "LedgerState",
+    "LedgerStore",
+    "NoSuchLedger",
+    "Operation",
+    "Outcome",
+    "ReadChunk",
+    "SeenEnd",
+]

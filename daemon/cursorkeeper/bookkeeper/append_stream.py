@@ -1,0 +1,149 @@
+"""One Append stream that carries the entries of all ledgers of a client.
+
+Owns: opening the stream when it is first needed and again after it broke (with a pause that grows), the two tasks on it
+(sender, receiver), the clock of append limits. Does not own: what is queued and how answers match (`append_queue`).
+Invariants: messages batch by themselves: while one is written, and for a short pause after it while answers are out, the next one
+fills; when the stream ends, for whatever reason, everything unanswered fails at once, because the gateway's write handles end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
+from cursorkeeper.bookkeeper.append_queue import AppendQueue
+from cursorkeeper.bookkeeper.errors import GatewayError, Operation, connection_lost, from_status
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.bookkeeper.transport import END, AppendCall, RpcFailed, error_of, of_failure
+from cursorkeeper_clients import tasks
+from cursorkeeper_clients.gap import Gap
+
+_EXPIRY_CHECKS = 8  # per append timeout
+
+
+class AppendStream:
+    """`connect` proves that the gateway answers; `open_call` opens the stream."""
+
+    def __init__(
+        self,
+        settings: GatewayClientSettings,
+        queue: AppendQueue,
+        connect: Callable[[], Awaitable[object]],
+        open_call: Callable[[], AppendCall],
+        rng: random.Random,
+        gap: Gap,
+    ) -> None:
+        self._settings, self._queue, self._connect, self._open_call, self._rng = settings, queue, connect, open_call, rng
+        self._gap = gap
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._breaks = 0
+        self._closed = False
+
+    def append(self, ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._queue.add(ledger, entry, payload, self._loop.time(), future)
+        if self._task is None:
+            self._task = self._loop.create_task(self._run(), name="append stream")
+        if self._expiry is None:
+            self._watch()
+        self._wake.set()
+        return future
+
+    async def close(self) -> None:
+        """End the stream; what is unanswered fails."""
+        self._closed = True
+        if self._expiry:
+            self._expiry.cancel()
+        if self._task:
+            await tasks.end(self._task)
+        self._fail_all(lambda ledger: from_status(Operation.APPEND, "CANCELLED", ledger=ledger, message="the client was closed"))
+
+    async def _run(self) -> None:
+        """Lives from the first append to the end of the stream."""
+        error: Callable[[int], GatewayError] = _broken
+        try:
+            if self._breaks:
+                await asyncio.sleep(self._pause_s())
+            await self._connect()
+            error = await self._stream(self._open_call())
+        except GatewayError as failed:  # of `connect`: nothing was sent yet
+            error = _like(failed)
+        finally:
+            self._breaks += 1
+            self._task = None
+            self._fail_all(error)
+
+    async def _stream(self, call: AppendCall) -> Callable[[int], GatewayError]:
+        """Send and receive until the stream ends; returns what it ended with."""
+        sender = self._loop.create_task(self._send(call), name="append sender")
+        sender.add_done_callback(lambda _: call.cancel())  # without a sender the stream must not look alive
+        try:
+            while (reply := await call.read()) is not END:
+                assert isinstance(reply, pb.AppendReply)
+                self._breaks = 0
+                self._answer(reply)
+            return lambda ledger: from_status(Operation.APPEND, "OK", ledger=ledger)
+        except RpcFailed as failed:
+            seen = failed
+            return lambda ledger: error_of(Operation.APPEND, seen, ledger)
+        except asyncio.CancelledError:
+            if not sender.done() or sender.cancelled():
+                raise
+            sender.result()  # it died of a defect: that is what should be seen
+            return _broken
+        finally:
+            call.cancel()
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    async def _send(self, call: AppendCall) -> None:
+        while True:
+            await self._wake.wait()
+            if self._queue.has_sent:  # whoever appends one after the other has waited long enough
+                await self._gap.wait()
+            self._wake.clear()
+            while (batch := self._queue.take_batch()) is not None:
+                is_full = self._queue.has_unsent
+                try:
+                    await call.write(batch)
+                except (RpcFailed, asyncio.InvalidStateError):
+                    await asyncio.Event().wait()  # the stream has ended; why is the receiver's to say, who then cancels this
+                if not is_full:
+                    self._gap.sent()
+                    break  # what came while it was written has set `_wake`
+
+    def _answer(self, reply: pb.AppendReply) -> None:
+        for appended in reply.appended:
+            self._queue.acknowledged(appended.ledger_id, appended.last_entry_id)
+        for failure in reply.failures:
+            self._queue.failed(failure.ledger_id, failure.first_entry_id, of_failure(failure.failure, failure.ledger_id))
+
+    def _fail_all(self, error: Callable[[int], GatewayError]) -> None:
+        self._queue.fail_all(error)
+        self._wake.clear()
+
+    def _pause_s(self) -> float:
+        """Doubles from the minimum to the maximum; each between half of the step and all of it."""
+        low, high = self._settings.stream_back_off_min_ms, self._settings.stream_back_off_max_ms
+        step_ms: int = min(low << min(self._breaks - 1, 20), high)
+        return step_ms / 1000 * self._rng.uniform(0.5, 1.0)
+
+    def _watch(self) -> None:
+        """Runs only while somebody waits."""
+        limit_s = self._settings.append_timeout_s
+        self._queue.expire(self._loop.time(), limit_s)
+        waits = self._queue.has_unanswered and not self._closed
+        self._expiry = self._loop.call_later(limit_s / _EXPIRY_CHECKS, self._watch) if waits else None
+
+
+def _broken(ledger: int) -> GatewayError:
+    return connection_lost(Operation.APPEND, ledger=ledger)
+
+
+def _like(failed: GatewayError) -> Callable[[int], GatewayError]:
+    return lambda ledger: connection_lost(Operation.APPEND, ledger=ledger, message=str(failed))

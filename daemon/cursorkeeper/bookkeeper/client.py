@@ -1,0 +1,264 @@
+"""The real `LedgerStore`: a gRPC client of the ledger gateway.
+
+Owns: calls with their deadlines, translation of values and errors. Does not own: appends (`append_stream`), the channel
+(`transport`). Invariants: every call ends within its limit; every error that leaves is a `GatewayError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeVar
+
+from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
+from cursorkeeper.bookkeeper.append_queue import AppendQueue
+from cursorkeeper.bookkeeper.append_stream import AppendStream
+from cursorkeeper.bookkeeper.errors import GatewayRefused, GatewayRetry, Operation, Outcome, from_status, timed_out
+from cursorkeeper.bookkeeper.port import (
+    TO_LAST_CONFIRMED,
+    AppendRoom,
+    Digest,
+    GatewayInfo,
+    LedgerEnd,
+    LedgerInfo,
+    LedgerSpec,
+    LedgerState,
+    ReadChunk,
+    SeenEnd,
+)
+from cursorkeeper.bookkeeper.settings import ENVELOPE_BYTES, GatewayClientSettings
+from cursorkeeper.bookkeeper.transport import (
+    END,
+    RpcFailed,
+    ServerStream,
+    Stub,
+    Unary,
+    call_metadata,
+    error_of,
+    is_connected,
+    open_channel,
+)
+from cursorkeeper_clients.gap import Gap
+
+_TRY_MIN_S = 0.05
+_STATES = frozenset(int(state) for state in LedgerState)
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class GatewayClient:
+    """Implements `LedgerStore`. `start` connects; the loop that started it is the one that uses it."""
+
+    def __init__(self, settings: GatewayClientSettings, rng: random.Random | None = None, append_gap: Gap | None = None) -> None:
+        self._settings, self._rng = settings, rng or random.Random()
+        self._append_gap = append_gap or Gap(settings.append_gap_ms)
+        self._metadata = call_metadata(settings)
+        self._channel: Any = None
+        self._stub: Stub | None = None
+        self._appends: AppendStream | None = None
+        self._instance = ""
+        self._closed = False
+        self._queue = AppendQueue(
+            entries_max=settings.append_window_entries_max,
+            bytes_max=settings.append_window_bytes_max,
+            batch_entries_max=settings.append_batch_entries_max,
+            batch_bytes_max=settings.append_batch_bytes_max,
+        )
+
+    @property
+    def instance(self) -> str:
+        return self._instance
+
+    async def start(self) -> None:
+        if self._channel is None:  # a start that failed may be repeated
+            self._channel, self._stub = open_channel(self._settings)
+        info = await self._first_answer()
+        needed = max(self._settings.append_batch_bytes_max, info.entry_bytes_max) + ENVELOPE_BYTES
+        if needed > info.message_bytes_max:
+            text = f"a message may need {needed} bytes, the gateway takes {info.message_bytes_max}: lower append_batch_bytes_max"
+            raise GatewayRefused("LIMITS", Outcome.NOT_DONE, message=text)
+        if info.entry_bytes_max + ENVELOPE_BYTES > self._settings.receive_bytes_max:
+            text = f"an entry of {info.entry_bytes_max} bytes does not fit receive_bytes_max {self._settings.receive_bytes_max}: raise it"
+            raise GatewayRefused("LIMITS", Outcome.NOT_DONE, message=text)
+        stub = self._service
+        self._appends = AppendStream(
+            self._settings, self._queue, self.describe, lambda: stub.Append(metadata=self._metadata), self._rng, self._append_gap
+        )
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._appends:
+            await self._appends.close()
+        if self._channel:
+            await self._channel.close()
+
+    def act_for(self, deployment: str) -> None:
+        self._metadata = call_metadata(self._settings, deployment)
+
+    async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
+        request = pb.CreateRequest(
+            ensemble=spec.ensemble,
+            write_quorum=spec.write_quorum,
+            ack_quorum=spec.ack_quorum,
+            digest=spec.digest.name,
+            password=spec.password,
+            custom_metadata=custom_metadata,
+        )
+        reply = await self._call(Operation.CREATE, self._service.Create, request, self._settings.create_timeout_s)
+        self._queue.created(reply.ledger_id)
+        return reply.ledger_id
+
+    def append(self, ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
+        if self._appends is None or self._closed or self._settings.role == "reader":
+            reason = "READERS_MAY_NOT" if self._settings.role == "reader" else "CLIENT_CLOSED"
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            failed.set_exception(GatewayRefused(reason, Outcome.NOT_DONE, ledger=ledger))
+            return failed
+        return self._appends.append(ledger, entry, payload)
+
+    def append_room(self) -> AppendRoom:
+        return self._queue.room
+
+    async def read(
+        self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
+    ) -> AsyncIterator[ReadChunk]:
+        request = pb.ReadRequest(
+            ledger_id=ledger,
+            first_entry_id=first,
+            last_entry_id=last,
+            max_bytes=max_bytes or self._settings.read_chunk_bytes,
+            password=self._settings.password,
+            unconfirmed=unconfirmed,
+        )
+        async for reply in self._stream(Operation.READ, self._service.Read, request, ledger):
+            yield ReadChunk(reply.first_entry_id, tuple(reply.payloads), reply.last_add_confirmed, reply.closed, reply.stopped_by)
+
+    async def fence(self, ledger: int) -> LedgerEnd:
+        request = pb.FenceRequest(ledger_id=ledger, password=self._settings.password)
+        reply = await self._call(Operation.FENCE, self._service.Fence, request, self._settings.fence_timeout_s, ledger)
+        self._queue.forget(ledger)
+        return LedgerEnd(reply.last_entry_id, reply.length)
+
+    async def close_ledger(self, ledger: int) -> LedgerEnd:
+        reply = await self._call(
+            Operation.CLOSE, self._service.Close, pb.CloseRequest(ledger_id=ledger), self._settings.close_timeout_s, ledger
+        )
+        self._queue.ended(ledger, reply.last_entry_id)  # the answers to its last appends may still be on their way
+        return LedgerEnd(reply.last_entry_id, reply.length)
+
+    async def delete(self, ledger: int) -> None:
+        await self._call(
+            Operation.DELETE, self._service.Delete, pb.DeleteRequest(ledger_id=ledger), self._settings.delete_timeout_s, ledger
+        )
+        self._queue.ended(ledger, -1)
+
+    async def metadata(self, ledger: int) -> LedgerInfo:
+        request = pb.MetadataRequest(ledger_id=ledger)
+        return _info(await self._call(Operation.METADATA, self._service.Metadata, request, self._settings.metadata_timeout_s, ledger))
+
+    async def end_of(self, ledger: int) -> SeenEnd:
+        request = pb.EndRequest(ledger_id=ledger, password=self._settings.password)
+        reply = await self._call(Operation.READ, self._service.End, request, self._settings.metadata_timeout_s, ledger)
+        return SeenEnd(reply.closed, reply.last_add_confirmed)
+
+    async def list(self, custom_metadata: Mapping[str, bytes]) -> AsyncIterator[LedgerInfo]:
+        request = pb.ListRequest(custom_metadata=custom_metadata)
+        async for reply in self._stream(Operation.LIST, self._service.List, request, -1):
+            for ledger in reply.ledgers:
+                yield _info(ledger)
+
+    async def describe(self) -> GatewayInfo:
+        return await self._describe(self._settings.metadata_timeout_s)
+
+    @property
+    def _service(self) -> Stub:
+        if self._stub is None or self._closed:
+            raise GatewayRefused("CLIENT_CLOSED", Outcome.NOT_DONE)
+        return self._stub
+
+    async def _first_answer(self) -> GatewayInfo:
+        """Asks until the start's time is over. A refused connection is told as that, and not as an answer that took long."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._settings.start_timeout_s
+        pause_s = self._settings.stream_back_off_min_ms / 1000
+        while True:
+            try:
+                return await self._describe(max(_TRY_MIN_S, until_s - loop.time()))
+            except GatewayRetry as e:
+                failure = e if is_connected(self._channel) else GatewayRetry("NOT_CONNECTED", Outcome.NOT_DONE, message=e.message)
+                if loop.time() + pause_s >= until_s:
+                    raise failure from None
+            await asyncio.sleep(pause_s)
+
+    async def _describe(self, timeout_s: float) -> GatewayInfo:
+        reply = await self._call(Operation.DESCRIBE, self._service.Describe, pb.DescribeRequest(), timeout_s)
+        self._instance, self._queue.entry_bytes_max = reply.instance, reply.entry_bytes_max
+        told = [most for most in (reply.message_entries_max, reply.message_ledgers_max) if most]
+        self._queue.batch_entries_max = min([self._settings.append_batch_entries_max, *told])  # an entry is of one ledger
+        return GatewayInfo(
+            reply.instance,
+            reply.version,
+            reply.bookkeeper_version,
+            reply.entry_bytes_max,
+            reply.message_bytes_max,
+            reply.writable_bookies,
+            reply.metadata_service_uri,
+            tuple(reply.roles),
+            reply.role,
+            reply.message_entries_max,
+            reply.message_ledgers_max,
+        )
+
+    async def _call(self, operation: Operation, method: Unary[Q, A], request: Q, timeout_s: float, ledger: int = -1) -> A:
+        try:
+            return await method(request, timeout=timeout_s, metadata=self._metadata)
+        except RpcFailed as failed:
+            raise error_of(operation, failed, ledger) from None
+        except asyncio.CancelledError:
+            self._raise_if_closed_under(operation, ledger)
+            raise
+
+    async def _stream(self, operation: Operation, method: ServerStream[Q, A], request: Q, ledger: int) -> AsyncIterator[A]:
+        call = method(request, timeout=self._settings.read_timeout_s, metadata=self._metadata)
+        try:
+            while True:
+                async with asyncio.timeout(self._settings.read_chunk_timeout_s):
+                    reply = await call.read()
+                if reply is END:
+                    return
+                yield reply  # type: ignore[misc]  # END is the only other object
+        except TimeoutError:
+            raise timed_out(operation, ledger=ledger) from None
+        except RpcFailed as failed:
+            raise error_of(operation, failed, ledger) from None
+        except asyncio.CancelledError:
+            self._raise_if_closed_under(operation, ledger)
+            raise
+        finally:
+            call.cancel()
+
+    def _raise_if_closed_under(self, operation: Operation, ledger: int) -> None:
+        """Closing the channel looks like a cancellation of everybody's task; only a real one may stay one."""
+        task = asyncio.current_task()
+        if self._closed and task is not None and not task.cancelling():
+            raise from_status(operation, "CANCELLED", ledger=ledger, message="the client was closed") from None
+
+
+def _info(ledger: pb.LedgerMetadata) -> LedgerInfo:
+    closed = ledger.state == pb.CLOSED
+    return LedgerInfo(
+        ledger.ledger_id,
+        ledger.ensemble,
+        ledger.write_quorum,
+        ledger.ack_quorum,
+        Digest(ledger.digest or Digest.CRC32C),
+        LedgerState(int(ledger.state)) if int(ledger.state) in _STATES else LedgerState.UNKNOWN,
+        ledger.last_entry_id if closed else -1,
+        ledger.length if closed else 0,
+        ledger.created_ms,
+        dict(ledger.custom_metadata),
+    )

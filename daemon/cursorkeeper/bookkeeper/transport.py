@@ -1,0 +1,123 @@
+"""gRPC as this package uses it: the channel, request metadata, and what a failed call said.
+
+Owns: channel options, the only untyped edges to grpc, reading `Failure` trailers. Does not own: what calls mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Protocol, TypeVar, cast
+
+import grpc
+import grpc.aio
+
+from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
+from cursorkeeper.bookkeeper._proto import ledgers_pb2_grpc
+from cursorkeeper.bookkeeper.errors import GatewayError, Operation, Outcome, from_failure, from_status
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+
+FAILURE_TRAILER = "cursorkeeper-failure-bin"
+CallMetadata = tuple[tuple[str, str], ...]
+RpcFailed = cast(type[Exception], grpc.aio.AioRpcError)
+END: object = grpc.aio.EOF
+
+Q = TypeVar("Q", contravariant=True)
+A = TypeVar("A", covariant=True)
+
+
+class Unary(Protocol[Q, A]):
+    def __call__(self, request: Q, *, timeout: float, metadata: CallMetadata) -> Awaitable[A]: ...
+
+
+class StreamCall(Protocol[A]):
+    """A running call whose answers are read one by one; `read` gives `END` at the end."""
+
+    async def read(self) -> A | object: ...
+
+    def cancel(self) -> bool: ...
+
+
+class ServerStream(Protocol[Q, A]):
+    """A call with many answers."""
+
+    def __call__(self, request: Q, *, timeout: float, metadata: CallMetadata) -> StreamCall[A]: ...
+
+
+class AppendCall(StreamCall["pb.AppendReply"], Protocol):
+    async def write(self, request: pb.AppendRequest) -> None: ...
+
+
+class AppendMethod(Protocol):
+    def __call__(self, *, metadata: CallMetadata) -> AppendCall: ...
+
+
+class Stub(Protocol):
+    """The methods of the `Ledgers` service, with types that gRPC's generated code lacks."""
+
+    Create: Unary[pb.CreateRequest, pb.CreateReply]
+    Append: AppendMethod
+    Read: ServerStream[pb.ReadRequest, pb.ReadReply]
+    Fence: Unary[pb.FenceRequest, pb.FenceReply]
+    Close: Unary[pb.CloseRequest, pb.CloseReply]
+    Delete: Unary[pb.DeleteRequest, pb.DeleteReply]
+    Metadata: Unary[pb.MetadataRequest, pb.LedgerMetadata]
+    End: Unary[pb.EndRequest, pb.EndReply]
+    List: ServerStream[pb.ListRequest, pb.ListReply]
+    Describe: Unary[pb.DescribeRequest, pb.DescribeReply]
+
+
+def open_channel(settings: GatewayClientSettings) -> tuple[Any, Stub]:
+    """A channel of its own connection, and the service on it. Must be called in the loop that uses it."""
+    options = [
+        ("grpc.max_receive_message_length", settings.receive_bytes_max),
+        ("grpc.max_send_message_length", -1),  # the append batch is cut here; the receiver's limit is checked at the start
+        ("grpc.keepalive_time_ms", settings.keepalive_time_ms),
+        ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
+        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),  # without it the keepalive timeout counts for nothing
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.initial_reconnect_backoff_ms", settings.stream_back_off_min_ms),
+        ("grpc.min_reconnect_backoff_ms", settings.connect_timeout_ms),  # how long one attempt may take; pauses are the other two
+        ("grpc.max_reconnect_backoff_ms", settings.stream_back_off_max_ms),
+        ("grpc.enable_retries", 0),  # a hidden repetition would make an outcome look certain
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    channel = grpc.aio.insecure_channel(settings.address, options=options)
+    stub = ledgers_pb2_grpc.LedgersStub(channel)  # type: ignore[no-untyped-call]
+    return channel, cast(Stub, stub)
+
+
+def is_connected(channel: Any) -> bool:
+    """Whether there is a connection now."""
+    return channel.get_state() is grpc.ChannelConnectivity.READY
+
+
+def call_metadata(settings: GatewayClientSettings, deployment: str = "") -> CallMetadata:
+    """Who we are, sent with every call, and the deployment whose ledgers may be written, ended and deleted."""
+    said = {"cursorkeeper-role": settings.role, "cursorkeeper-token": settings.token, "cursorkeeper-deployment": deployment}
+    return tuple((key, value) for key, value in said.items() if value)
+
+
+def error_of(operation: Operation, failed: Exception, ledger: int) -> GatewayError:
+    """What a failed call means: the gateway's `Failure` if it sent one, else the status."""
+    rpc: Any = failed
+    for key, value in rpc.trailing_metadata() or ():
+        if key == FAILURE_TRAILER:
+            # A stream that the gateway refuses as a whole may have taken entries before: never certain for an append.
+            failure = pb.Failure.FromString(value)
+            return of_failure(failure, ledger, unknown=operation is Operation.APPEND)
+    return from_status(operation, rpc.code().name, ledger=ledger, message=rpc.details() or "")
+
+
+def of_failure(failure: pb.Failure, ledger: int, *, unknown: bool = False) -> GatewayError:
+    """The gateway's `Failure` message as an exception."""
+    not_done = failure.outcome == pb.NOT_DONE and not unknown
+    return from_failure(
+        pb.Reaction.Name(failure.reaction) if failure.reaction in pb.Reaction.values() else "",
+        Outcome.NOT_DONE if not_done else Outcome.UNKNOWN,
+        failure.reason,
+        bookkeeper_code=failure.bookkeeper_code,
+        ledger=ledger,
+        message=failure.message,
+    )

@@ -1,0 +1,185 @@
+"""The client for real servers: `port.ZooKeeper` over one `Session`.
+
+Owns the operations: chroot, size check, and which request and watch each of them is. Does not own bytes or the session.
+Invariant: every error that leaves here has the caller's path.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from cursorkeeper.zookeeper import codec, ensure, sizes
+from cursorkeeper.zookeeper.errors import ZooKeeperError, show_paths
+from cursorkeeper.zookeeper.paths import Chroot
+from cursorkeeper.zookeeper.session import Session
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper.zookeeper.values import (
+    Create,
+    Created,
+    Delete,
+    LeaseCallback,
+    Node,
+    Op,
+    OpResult,
+    SessionState,
+    SetData,
+    Stat,
+    StateCallback,
+    Unsubscribe,
+    Version,
+    WatchCallback,
+    moved,
+    version_on_wire,
+)
+
+T = TypeVar("T")
+
+_SMALL_BYTES = 256  # counted for requests that carry no value
+
+
+class ZooKeeperClient:
+    """See `port.ZooKeeper` for what each method promises.
+
+    `tls` connects with TLS; `random_source` orders hosts and spreads back-off; `clock_s` is the lease's monotonic clock, by default the
+    loop's.
+    """
+
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        *,
+        tls: ssl.SSLContext | None = None,
+        random_source: random.Random | None = None,
+        clock_s: Callable[[], float] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._chroot = Chroot(settings.chroot)
+        self._session = Session(
+            settings, shown_path=self._chroot.outside, tls=tls, random_source=random_source or random.Random(), clock_s=clock_s
+        )
+
+    # --- session -------------------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        await self._session.start()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    @property
+    def state(self) -> SessionState:
+        return self._session.state
+
+    @property
+    def session_id(self) -> int:
+        return self._session.session_id
+
+    @property
+    def session_lease_s_left(self) -> float:
+        return self._session.lease.s_left
+
+    def on_state(self, callback: StateCallback) -> Unsubscribe:
+        return self._session.states.add(callback)
+
+    def on_lease_lost(self, callback: LeaseCallback) -> Unsubscribe:
+        return self._session.lease.on_lost(callback)
+
+    # --- nodes ---------------------------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, *, watch: WatchCallback | None = None) -> Node:
+        inside = self._chroot.inside(path)
+
+        def answered(_: Node) -> None:
+            if watch is not None:
+                self._session.watches.add(inside, watch, node_exists=True)
+
+        return await self._send(codec.get(inside, watch is not None), _SMALL_BYTES, answered)
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        inside = self._chroot.inside(path)
+
+        def answered(stat: Stat | None) -> None:
+            if watch is not None:
+                self._session.watches.add(inside, watch, node_exists=stat is not None)
+
+        return await self._send(codec.exists(inside, watch is not None), _SMALL_BYTES, answered)
+
+    async def children(self, path: str) -> list[str]:
+        return await self._send(codec.children(self._chroot.inside(path)), _SMALL_BYTES)
+
+    async def sync(self, path: str) -> None:
+        await self._send(codec.sync(self._chroot.inside(path)), _SMALL_BYTES)
+
+    async def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
+        op = Create(self._chroot.inside(path), data, ephemeral, sequential)
+        return self._chroot.outside(await self._send(codec.create(op), self._op_bytes(op, path)))
+
+    async def set(self, path: str, data: bytes, version: Version) -> int:
+        version_on_wire(version)
+        op = SetData(self._chroot.inside(path), data, version)
+        return await self._send(codec.set_data(op), self._op_bytes(op, path))
+
+    async def delete(self, path: str, version: Version) -> None:
+        version_on_wire(version)
+        op = Delete(self._chroot.inside(path), version)
+        await self._send(codec.delete(op), self._op_bytes(op, path))
+
+    async def ensure_path(self, path: str) -> None:
+        async def exists(inside: str) -> bool:
+            return await self._send(codec.exists(inside, False), _SMALL_BYTES) is not None
+
+        async def create(inside: str) -> object:
+            op = Create(inside, b"")
+            return await self._send(codec.create(op), self._op_bytes(op, path))
+
+        await ensure.ensure_path(self._chroot.inside(path), exists, create)
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        inside = [moved(op, self._chroot.inside(op.path)) for op in ops]
+        request_bytes = sizes.multi_bytes(inside)
+        sizes.check_size(request_bytes, self.settings.request_bytes_max, None)
+        if not inside:
+            return []
+        results = await self._send(codec.multi(inside), request_bytes)
+        return [Created(self._chroot.outside(result.path)) if isinstance(result, Created) else result for result in results]
+
+    async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
+        inside = [self._chroot.inside(path) for path in paths]
+        nodes: list[Node | None] = []
+        paths_max = self.settings.multi_read_paths_max
+        while len(nodes) < len(inside):
+            part, request_bytes = self._multi_read_part(inside, len(nodes), paths_max)
+            answer = await self._send(codec.multi_read(part), request_bytes)
+            nodes += answer
+            mean_bytes = max(1, sum(len(node.data) for node in answer if node is not None) // len(answer))
+            paths_max = max(1, min(self.settings.multi_read_paths_max, self.settings.multi_read_reply_bytes // mean_bytes))
+        return nodes
+
+    # --- pieces --------------------------------------------------------------------------------------------------------------------
+
+    def _multi_read_part(self, paths: list[str], start: int, paths_max: int) -> tuple[list[str], int]:
+        """The next paths that fit into one request, at least one, and the request's bytes."""
+        request_bytes = sizes.HEADER_BYTES + sizes.MULTI_HEADER_BYTES
+        end = start
+        while end < min(len(paths), start + paths_max):
+            path_bytes = codec.multi_read_path_bytes(paths[end])
+            if end > start and request_bytes + path_bytes > self.settings.request_bytes_max:
+                break
+            request_bytes += path_bytes
+            end += 1
+        return paths[start:end], request_bytes
+
+    def _op_bytes(self, op: Op, path: str) -> int:
+        request_bytes = sizes.request_bytes(op)
+        sizes.check_size(request_bytes, self.settings.request_bytes_max, path)
+        return request_bytes
+
+    async def _send(self, request: codec.Request[T], request_bytes: int, answered: Callable[[T], None] | None = None) -> T:
+        try:
+            return await self._session.request(request, request_bytes, answered)
+        except ZooKeeperError as error:
+            show_paths(error, self._chroot.outside)
+            raise

@@ -1,0 +1,297 @@
+"""The session: one id that outlives connections.
+
+Owns which host is tried when, the session's id and password, its state, lease and watches, and the wait for a connection. Does not own
+bytes (`codec`), one connection (`connection`), or what requests mean (`client`). One task does all the connecting, so there is no lock
+that a lost connection could leave taken.
+
+Invariants:
+- The id and password are kept through any number of failed hosts and broken connections, until a server says that the session is gone.
+- CONNECTED only after the watches are set again; not CONNECTED from the moment the connection ends.
+- EXPIRED is always said, before the new session is: a session is never swapped in silence.
+- A request is sent at most once. Before it is sent, errors are NotSent; after that, Disconnected errors are OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from aiozk import protocol
+
+from cursorkeeper.zookeeper import codec
+from cursorkeeper.zookeeper.back_off import BackOff
+from cursorkeeper.zookeeper.connection import Connection, Listener
+from cursorkeeper.zookeeper.errors import (
+    ClientClosed,
+    ConnectionLost,
+    NotConnected,
+    OutcomeUnknown,
+    ProtocolBroken,
+    TooManyRequests,
+)
+from cursorkeeper.zookeeper.handshake import NO_PASSWORD, Hello, Opened, shake_hands
+from cursorkeeper.zookeeper.in_flight import InFlight
+from cursorkeeper.zookeeper.lease import LEASE_SHARE, Lease
+from cursorkeeper.zookeeper.listeners import Listeners
+from cursorkeeper.zookeeper.rearm import rearm
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper.zookeeper.values import SessionState, WatchKind
+from cursorkeeper.zookeeper.watches import WatchTable
+
+T = TypeVar("T")
+
+_HOST_LIMIT_MIN_S = 1.0
+_EVENT_KINDS = {
+    protocol.WatchEvent.CREATED: WatchKind.CREATED,
+    protocol.WatchEvent.DELETED: WatchKind.DELETED,
+    protocol.WatchEvent.DATA_CHANGED: WatchKind.DATA_CHANGED,
+}
+
+
+class Session:
+    """A session with an ensemble. `shown_path` maps a server's path to the caller's, for watch events."""
+
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        *,
+        shown_path: Callable[[str], str],
+        tls: ssl.SSLContext | None,
+        random_source: random.Random,
+        clock_s: Callable[[], float] | None,
+    ) -> None:
+        self.settings = settings
+        self.watches = WatchTable()
+        self.states = Listeners[[SessionState]]()
+        self._clock_s = clock_s or (lambda: asyncio.get_running_loop().time())
+        self.lease = Lease(self._clock_s)
+        self.state = SessionState.SUSPENDED
+        self.session_id = 0
+        self._shown_path = shown_path
+        self._tls = tls
+        self._random = random_source
+        self._password = NO_PASSWORD
+        self._last_zxid = 0
+        self._timeout_s = settings.session_timeout_ms / 1000
+        self._room = InFlight(settings.requests_in_flight_max, settings.request_bytes_in_flight_max)
+        self._connection: Connection | None = None
+        self._connected = asyncio.Event()
+        self._last_failure = ""
+        self._task: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    # --- life ----------------------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to connect, and wait for it. Raises NotConnected, ClientClosed."""
+        if self._closing is not None:
+            raise ClientClosed()
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep_connected(), name="zookeeper session")
+            self._task.add_done_callback(self._stopped)
+        await self._wait_connected(asyncio.get_running_loop().time() + self.settings.start_timeout_s, None)
+
+    async def close(self) -> None:
+        """Best effort within `close_timeout_s`, for every caller of it; a cancelled caller leaves the closing to finish by itself."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="zookeeper close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        # The session task goes last: it may be in the middle of connecting, and must not do so again after the goodbye.
+        connection = self._connection
+        if connection is not None and connection.alive and self._connected.is_set():
+            self._connected.clear()
+            goodbye = connection.send(codec.close())
+            await asyncio.wait({goodbye}, timeout=self.settings.close_timeout_s * 3 / 4)  # fails when the connection ends
+            if not goodbye.cancel() and not goodbye.cancelled():
+                goodbye.exception()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=self.settings.close_timeout_s / 4)
+        self._cleared()
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        # Reaching the end without being closed is a bug in here: what waits must fail, not hang. `_refuse_closed` says why.
+        self._cleared()
+
+    def _cleared(self) -> None:
+        self._connected.clear()
+        if self._connection is not None:
+            self._connection.end(ConnectionLost("the client was closed"))
+        self.lease.stop()
+        self.watches.clear()
+        self.session_id = 0
+        self._go(SessionState.CLOSED)
+        self._connected.set()  # wakes those who wait; they look at the state
+
+    def _go(self, state: SessionState) -> None:
+        if self.state not in (state, SessionState.CLOSED):
+            self.state = state
+            self.states.call(state)
+
+    # --- connecting ----------------------------------------------------------------------------------------------------------------
+
+    async def _keep_connected(self) -> None:
+        loop = asyncio.get_running_loop()
+        back_off = BackOff(self.settings.back_off_min_ms, self.settings.back_off_max_ms, self._random)
+        while True:
+            opened = await self._try_hosts()
+            if opened is not None and not opened.welcome.expired:
+                began_s = loop.time()
+                await self._hold(opened)
+                if loop.time() - began_s > self.settings.back_off_max_ms / 1000:
+                    back_off.reset()  # not for a server that takes us and drops us at once
+            await asyncio.sleep(back_off.next_s())
+
+    async def _try_hosts(self) -> Opened | None:
+        """Each host once, in random order, until one answers; an expiry is an answer, and has been told when this returns."""
+        servers = list(self.settings.servers)
+        self._random.shuffle(servers)
+        limit_s = max(_HOST_LIMIT_MIN_S, LEASE_SHARE * self._timeout_s / len(servers))
+        for host, port in servers:
+            hello = Hello(self._last_zxid, self.settings.session_timeout_ms, self.session_id, self._password)
+            try:
+                async with asyncio.timeout(limit_s):
+                    opened = await shake_hands(host, port, self._tls, hello, self._clock_s)
+            except (OSError, EOFError, ProtocolBroken) as failure:  # TimeoutError is an OSError
+                # Also what a server says that lags behind us, or is not ready: the session is kept.
+                self._last_failure = f"{host}:{port}: {_said(failure)}"
+                continue
+            if self.session_id and (opened.welcome.expired or opened.welcome.session_id != self.session_id):
+                self._expired()
+            if opened.welcome.expired:
+                opened.writer.transport.abort()
+            return opened
+        return None
+
+    def _expired(self) -> None:
+        """A server said that our session is gone."""
+        self.session_id, self._password = 0, NO_PASSWORD
+        self._timeout_s = self.settings.session_timeout_ms / 1000
+        self.lease.drop()
+        self._go(SessionState.EXPIRED)
+        for path in self.watches.paths:
+            self.watches.fire(path, WatchKind.LOST, self._shown_path(path))
+
+    async def _hold(self, opened: Opened) -> None:
+        """Use a connection until it ends."""
+        welcome = opened.welcome
+        self.session_id, self._password, self._timeout_s = welcome.session_id, welcome.password, welcome.timeout_s
+        held_zxid: list[int] = []
+        connection = Connection(
+            opened.reader,
+            opened.writer,
+            session_timeout_s=welcome.timeout_s,
+            reply_bytes_max=self.settings.reply_bytes_max,
+            listener=Listener(
+                heard=partial(self.lease.renew, session_timeout_s=welcome.timeout_s),
+                zxid=lambda zxid: held_zxid.append(zxid) if self.state is not SessionState.CONNECTED else self._saw(zxid),
+                event=self._event,
+                ended=self._suspend,
+            ),
+            clock_s=self._clock_s,
+        )
+        self._connection = connection
+        try:
+            self.lease.renew(opened.sent_at_s, welcome.timeout_s)
+            limit_s = welcome.timeout_s / 3
+            set_again = await rearm(
+                connection, self.watches, self._last_zxid, bytes_max=self.settings.set_watches_bytes_max, limit_s=limit_s
+            )
+            if set_again:
+                for zxid in held_zxid:
+                    self._saw(zxid)
+                self._go(SessionState.CONNECTED)
+                self._connected.set()
+            reason = await asyncio.shield(connection.ended)
+            self._last_failure = str(reason)
+        finally:
+            connection.end(ConnectionLost("the client was closed"))
+
+    def _suspend(self) -> None:
+        """The connection ended: from here on nothing is sent on it."""
+        self._connection = None
+        if self.state is not SessionState.CLOSED:
+            self._connected.clear()
+        if self.state is SessionState.CONNECTED and self._closing is None:
+            self._go(SessionState.SUSPENDED)
+
+    def _saw(self, zxid: int) -> None:
+        self._last_zxid = max(self._last_zxid, zxid)
+
+    def _event(self, event: Any) -> None:
+        # An unknown type on a watched path is still a reason to read again.
+        if event.path in self.watches and event.type != protocol.WatchEvent.CHILDREN_CHANGED:
+            self.watches.fire(event.path, _EVENT_KINDS.get(event.type, WatchKind.DATA_CHANGED), self._shown_path(event.path))
+
+    # --- requests ------------------------------------------------------------------------------------------------------------------
+
+    async def request(self, request: codec.Request[T], request_bytes: int, on_answer: Callable[[T], None] | None = None) -> T:
+        """Send once, when connected and when there is room, and wait for the answer; all within `request_timeout_s`.
+
+        Raises NotConnected, TooManyRequests, ClientClosed (not sent), OutcomeUnknown, and the server's errors.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self.settings.request_timeout_s
+        connection = self._connection
+        is_ready = connection is not None and self._connected.is_set() and self._closing is None
+        if connection is None or not is_ready or not self._room.enter_now(request_bytes):
+            connection = await self._connection_with_room(request_bytes, deadline_s, request.path)
+        try:
+            answer = connection.send(request, on_answer=on_answer, on_end=partial(self._room.leave, request_bytes))
+        except BaseException:
+            self._room.leave(request_bytes)  # it could not be encoded: nothing was sent
+            raise
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await answer
+        except TimeoutError:
+            raise OutcomeUnknown(f"no answer within {self.settings.request_timeout_s} s", path=request.path) from None
+
+    async def _connection_with_room(self, request_bytes: int, deadline_s: float, path: str | None) -> Connection:
+        while True:
+            await self._wait_connected(deadline_s, path)
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    await self._room.enter(request_bytes)
+            except TimeoutError:
+                raise TooManyRequests(f"{self._room.requests} requests, {self._room.bytes} bytes in flight", path=path) from None
+            if self._connected.is_set() and self._connection is not None:
+                return self._connection
+            self._room.leave(request_bytes)  # it ended while we waited for room
+
+    async def _wait_connected(self, deadline_s: float, path: str | None) -> None:
+        self._refuse_closed(path)
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._connected.wait()
+        except TimeoutError:
+            raise NotConnected(f"last failure: {self._last_failure or 'none yet'}", path=path) from None
+        self._refuse_closed(path)
+
+    def _refuse_closed(self, path: str | None) -> None:
+        if self._task is None or self.state is SessionState.CLOSED or self._closing is not None:
+            closed = ClientClosed("" if self._task else "never started", path=path)
+            crashed = self._task is not None and self._task.done() and not self._task.cancelled()
+            raise closed from (self._task.exception() if crashed and self._task else None)
+
+
+def _said(failure: Exception) -> str:
+    """Why a server did not take us, in the system's words and without Python's."""
+    match failure:
+        case EOFError():
+            return "closed the connection: no quorum?"
+        case socket.gaierror():
+            return f"its name is not known: {failure.strerror}"
+        case OSError() if failure.errno:
+            return os.strerror(failure.errno).lower()
+        case TimeoutError():
+            return "no answer"
+    return str(failure) or type(failure).__name__

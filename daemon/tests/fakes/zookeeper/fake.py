@@ -1,0 +1,143 @@
+"""A ZooKeeper in memory, with the same API as the client and knobs to misbehave.
+
+Owns the operations, and the server that hands out sessions. Does not own what a session goes through (`fake_session`), the tree
+(`fake_tree`) or the ensemble (`fake_server`). Runs on any asyncio loop, one with virtual time included: nothing but the loop's clock and
+timers, no threads, all chance from the random source passed in.
+
+    server = FakeZooKeeperServer(random.Random(1))
+    zk, other = server.session(), server.session(chroot="/x")
+    zk.faults.next("set", Late(0.5))          # or .chance("set", 0.01, UnknownDone(disconnect_s=0.2))
+    zk.disconnect(for_s=3), zk.expire(), zk.lag(), zk.stall(2), zk.follow_old_leader(for_s=3), server.stop(), server.start()
+
+Invariant: `port.ZooKeeper`, checked by the same contract suite as the client.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+
+from cursorkeeper.zookeeper.ensure import ensure_path
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper.zookeeper.sizes import check_size, multi_bytes, request_bytes
+from cursorkeeper.zookeeper.values import (
+    Create,
+    Created,
+    DataSet,
+    Delete,
+    Node,
+    Op,
+    OpResult,
+    SetData,
+    Stat,
+    Version,
+    WatchCallback,
+    moved,
+    version_on_wire,
+)
+from daemon.tests.fakes.zookeeper.faults import Faults
+from daemon.tests.fakes.zookeeper.server import FakeServer
+from daemon.tests.fakes.zookeeper.session import FakeSession
+
+
+class FakeZooKeeperServer(FakeServer):
+    """An ensemble. `stop()` and `start()` it, open sessions on it, look at `tree`."""
+
+    def __init__(self, random_source: random.Random) -> None:
+        super().__init__(random_source)
+        self.faults = Faults(random_source)
+        """Of every session that is not given its own."""
+
+    def session(self, chroot: str = "/", *, settings: ZooKeeperSettings | None = None, faults: Faults | None = None) -> FakeZooKeeper:
+        """A client of this ensemble, not started. `chroot` is used when no settings are given."""
+        return FakeZooKeeper(self, settings or ZooKeeperSettings(chroot=chroot), faults or self.faults)
+
+
+class FakeZooKeeper(FakeSession):
+    """One session on a `FakeZooKeeperServer`; satisfies `port.ZooKeeper`."""
+
+    async def get(self, path: str, *, watch: WatchCallback | None = None) -> Node:
+        inside = self._chroot.inside(path)
+
+        def at_server(_: int) -> Node:
+            node = self._read_from().get(inside)
+            self._watch(inside, watch, node.stat.mzxid)
+            return node
+
+        return await self._request("get", path, at_server)
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        inside = self._chroot.inside(path)
+
+        def at_server(_: int) -> Stat | None:
+            stat = self._read_from().stat(inside)
+            self._watch(inside, watch, stat.mzxid if stat else None)
+            return stat
+
+        return await self._request("exists", path, at_server)
+
+    async def children(self, path: str) -> list[str]:
+        inside = self._chroot.inside(path)
+        return await self._request("children", path, lambda _: self._read_from().children(inside))
+
+    async def sync(self, path: str) -> None:
+        self._chroot.inside(path)
+        await self._request("sync", path, lambda _: self.catch_up())
+
+    async def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
+        result = await self._one("create", path, Create(self._chroot.inside(path), data, ephemeral, sequential))
+        assert isinstance(result, Created)
+        return self._chroot.outside(result.path)
+
+    async def set(self, path: str, data: bytes, version: Version) -> int:
+        version_on_wire(version)
+        result = await self._one("set", path, SetData(self._chroot.inside(path), data, version))
+        assert isinstance(result, DataSet)
+        return result.version
+
+    async def delete(self, path: str, version: Version) -> None:
+        version_on_wire(version)
+        await self._one("delete", path, Delete(self._chroot.inside(path), version))
+
+    async def _one(self, operation: str, path: str, op: Op) -> OpResult:
+        check_size(request_bytes(op), self.settings.request_bytes_max, path)
+
+        def at_server(session_id: int) -> OpResult:
+            return self._write(session_id, lambda tree, now_ms: tree.write(op, session_id, now_ms))
+
+        return await self._request(operation, path, at_server)
+
+    async def ensure_path(self, path: str) -> None:
+        async def exists(inside: str) -> bool:
+            return await self._request("exists", path, lambda _: self._read_from().stat(inside)) is not None
+
+        async def create(inside: str) -> object:
+            return await self._one("create", path, Create(inside, b""))
+
+        await ensure_path(self._chroot.inside(path), exists, create)
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        inside = [moved(op, self._chroot.inside(op.path)) for op in ops]
+        check_size(multi_bytes(inside), self.settings.request_bytes_max, None)
+        if not inside:
+            return []
+
+        def at_server(session_id: int) -> list[OpResult]:
+            return self._write(session_id, lambda tree, now_ms: tree.multi(inside, session_id, now_ms))
+
+        results = await self._request("multi", ops[0].path, at_server)
+        return [Created(self._chroot.outside(result.path)) if isinstance(result, Created) else result for result in results]
+
+    async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
+        inside = [self._chroot.inside(path) for path in paths]
+
+        def read(part: list[str], _: int) -> list[Node | None]:
+            tree = self._read_from()
+            return [tree.get(path) if tree.mzxid(path) is not None else None for path in part]
+
+        nodes: list[Node | None] = []
+        for start in range(0, len(inside), self.settings.multi_read_paths_max):
+            part = inside[start : start + self.settings.multi_read_paths_max]
+            nodes += await self._request("multi_read", paths[start], partial(read, part))
+        return nodes

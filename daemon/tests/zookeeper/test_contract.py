@@ -1,0 +1,597 @@
+"""The contract of `port.ZooKeeper`: every test runs against the fake, a real server, and an ensemble of three in containers.
+
+Clients may be at different members: one that reads what another wrote says `sync` first.
+What only one of them can do (server faults, fault knobs) is in `test_faults` and `test_fake`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from cursorkeeper.zookeeper import ZooKeeper
+from cursorkeeper.zookeeper.errors import (
+    BadVersion,
+    ClientClosed,
+    Kind,
+    MultiFailed,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    NotTried,
+    RolledBack,
+    ValueTooLarge,
+)
+from cursorkeeper.zookeeper.values import (
+    ANY_VERSION,
+    Check,
+    Checked,
+    Create,
+    Created,
+    DataSet,
+    Delete,
+    Deleted,
+    SessionState,
+    SetData,
+    WatchFired,
+    WatchKind,
+)
+from daemon.tests.zookeeper.wait import until
+from daemon.tests.zookeeper.worlds import SETTINGS, World
+
+# --- nodes -------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_create_get_set_delete(world: World) -> None:
+    zk = await world.client()
+    assert await zk.create("/n", b"one") == "/n"
+    node = await zk.get("/n")
+    assert (node.data, node.version, node.stat.data_bytes) == (b"one", 0, 3)
+    assert await zk.set("/n", b"second", 0) == 1
+    later = await zk.get("/n")
+    assert (later.data, later.version) == (b"second", 1)
+    assert later.stat.czxid == node.stat.czxid == node.stat.mzxid < later.stat.mzxid
+    await zk.delete("/n", 1)
+    assert await zk.exists("/n") is None
+
+
+async def test_empty_data(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"")
+    assert (await zk.get("/n")).data == b""
+
+
+async def test_missing_node(world: World) -> None:
+    zk = await world.client()
+    with pytest.raises(NoNode) as caught:
+        await zk.get("/none")
+    assert (caught.value.path, caught.value.kind) == ("/none", Kind.NO_NODE)
+    for request in (zk.set("/none", b"", 0), zk.delete("/none", ANY_VERSION), zk.children("/none"), zk.create("/none/n", b"")):
+        with pytest.raises(NoNode):
+            await request
+
+
+async def test_wrong_version_changes_nothing(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"one")
+    await zk.set("/n", b"two", 0)
+    for request in (zk.set("/n", b"x", 0), zk.set("/n", b"x", 2), zk.delete("/n", 0)):
+        with pytest.raises(BadVersion) as caught:
+            await request
+        assert caught.value.path == "/n"
+    assert (await zk.get("/n"))[:2] == (b"two", 1)
+
+
+async def test_any_version_is_only_the_constant(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"one")
+    with pytest.raises(ValueError, match="ANY_VERSION"):
+        await zk.set("/n", b"x", -1)
+    with pytest.raises(ValueError, match="ANY_VERSION"):
+        await zk.delete("/n", -1)
+    with pytest.raises(ValueError, match="ANY_VERSION"):
+        await zk.multi([Check("/n", -1)])
+    assert await zk.set("/n", b"two", ANY_VERSION) == 1
+    await zk.delete("/n", ANY_VERSION)
+
+
+async def test_version_restarts_with_the_node(world: World) -> None:
+    """Why a cursor's znode is never deleted: a slow old owner could hit a version that began again."""
+    zk = await world.client()
+    await zk.create("/n", b"")
+    await zk.set("/n", b"", 0)
+    await zk.delete("/n", 1)
+    await zk.create("/n", b"")
+    assert (await zk.get("/n")).version == 0
+
+
+async def test_create_existing(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"one")
+    with pytest.raises(NodeExists) as caught:
+        await zk.create("/n", b"two")
+    assert caught.value.path == "/n"
+    assert (await zk.get("/n")).data == b"one"
+
+
+async def test_delete_with_children(world: World) -> None:
+    zk = await world.client()
+    await zk.ensure_path("/a/b")
+    with pytest.raises(NotEmpty):
+        await zk.delete("/a", ANY_VERSION)
+
+
+async def test_sequential_names_count_creates(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/dir", b"")
+    first = await zk.create("/dir/s-", b"", sequential=True)
+    await zk.create("/dir/other", b"")
+    await zk.delete("/dir/other", 0)
+    assert [first, await zk.create("/dir/s-", b"", sequential=True)] == ["/dir/s-0000000000", "/dir/s-0000000002"]
+
+
+async def test_children_are_sorted_names(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/dir", b"")
+    for name in ("b", "a", "c%2F1"):
+        await zk.create(f"/dir/{name}", b"")
+    assert await zk.children("/dir") == ["a", "b", "c%2F1"]
+    assert await zk.children("/dir/a") == []
+
+
+async def test_parent_stat_counts_changes_of_children(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/dir", b"")
+    await zk.create("/dir/a", b"")
+    await zk.create("/dir/b", b"")
+    await zk.delete("/dir/a", 0)
+    stat = (await zk.get("/dir")).stat
+    assert (stat.version, stat.cversion, stat.children_count) == (0, 3, 1)
+    assert stat.pzxid > (await zk.get("/dir/b")).stat.czxid
+    assert stat.mzxid == stat.czxid
+
+
+async def test_ephemeral_belongs_to_the_session(world: World) -> None:
+    zk, other = await world.client(), await world.client()
+    await zk.create("/e", b"", ephemeral=True)
+    await other.sync("/")
+    stat = await other.exists("/e")
+    assert stat is not None and stat.ephemeral_owner == zk.session_id != 0
+    with pytest.raises(NoChildrenForEphemerals):
+        await other.create("/e/child", b"")
+    await zk.close()
+    began_s = time.monotonic()
+    while await other.exists("/e") is not None:  # the goodbye of a client that does not wait for its answer may be under way
+        assert time.monotonic() - began_s < SETTINGS.session_timeout_ms / 2_000, "the session ran out, it was not closed"
+        await other.sync("/")
+
+
+async def test_ensure_path_twice(world: World) -> None:
+    zk = await world.client()
+    await zk.ensure_path("/a/b/c")
+    await zk.set("/a/b", b"kept", 0)
+    await zk.ensure_path("/a/b/c/d")
+    await zk.ensure_path("/a/b/c")
+    assert (await zk.get("/a/b")).data == b"kept"
+    assert await zk.children("/a/b/c") == ["d"]
+
+
+async def test_ensure_path_of_many_at_once(world: World) -> None:
+    clients = [await world.client() for _ in range(3)]
+    await asyncio.gather(*(zk.ensure_path("/p/q/r/s") for zk in clients for _ in range(5)))
+    assert await clients[0].children("/p/q/r") == ["s"]
+
+
+async def test_bad_paths_are_bugs(world: World) -> None:
+    zk = await world.client()
+    for path in ("", "n", "/n/", "//n", "/a/../b", "/a/./b", "/a\0b"):
+        with pytest.raises(ValueError, match="path"):
+            await zk.get(path)
+
+
+async def test_a_value_too_large_is_refused_here_and_harms_nothing(world: World) -> None:
+    zk = await world.client()
+    states: list[SessionState] = []
+    zk.on_state(states.append)
+    largest = SETTINGS.request_bytes_max - 8 - 4 - len(await _inside_path_bytes(zk)) - 4 - 31 - 4
+    await zk.create("/n", b"x" * (largest - 1))
+    with pytest.raises(ValueTooLarge) as caught:
+        await zk.set("/n", b"x" * SETTINGS.request_bytes_max, 0)
+    assert (caught.value.path, caught.value.kind) == ("/n", Kind.REFUSED)
+    with pytest.raises(ValueTooLarge):
+        await zk.create("/m", b"x" * SETTINGS.request_bytes_max)
+    with pytest.raises(ValueTooLarge):
+        await zk.multi([SetData("/n", b"x" * 600_000, 0)] * 2)
+    assert (await zk.get("/n")).version == 0
+    assert states == []
+
+
+async def _inside_path_bytes(zk: ZooKeeper) -> bytes:
+    return (zk.settings.chroot + "/n").encode()  # type: ignore[attr-defined]
+
+
+# --- multi -------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_multi_does_all(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/a", b"1")
+    await zk.create("/b", b"1")
+    results = await zk.multi(
+        [Check("/a", 0), SetData("/a", b"2", 0), Create("/c", b"3"), Create("/s-", b"", sequential=True), Delete("/b", 0)]
+    )
+    assert results[:3] == [Checked(), DataSet(1), Created("/c")]
+    assert isinstance(results[3], Created) and results[3].path.startswith("/s-00000")
+    assert results[4] == Deleted()
+    assert (await zk.get("/a"))[:2] == (b"2", 1)
+    assert await zk.exists("/b") is None
+    assert await zk.exists(results[3].path) is not None
+
+
+async def test_multi_sees_its_own_earlier_operations(world: World) -> None:
+    zk = await world.client()
+    results = await zk.multi([Create("/a", b""), Create("/a/b", b""), SetData("/a", b"x", 0), SetData("/a", b"y", 1), Delete("/a/b", 0)])
+    assert results == [Created("/a"), Created("/a/b"), DataSet(1), DataSet(2), Deleted()]
+
+
+async def test_multi_does_nothing_if_one_fails_and_names_it(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/a", b"1")
+    with pytest.raises(MultiFailed) as caught:
+        await zk.multi([SetData("/a", b"2", 0), Create("/b", b""), SetData("/a", b"3", 7), Create("/c", b"")])
+    failed = caught.value
+    assert failed.culprit_index == 2
+    assert [type(error) for error in failed.errors] == [RolledBack, RolledBack, BadVersion, NotTried]
+    assert (failed.culprit.path, failed.kind) == ("/a", Kind.NOT_DONE)
+    assert "'/a'" in str(failed)
+    assert (await zk.get("/a"))[:2] == (b"1", 0)
+    assert await zk.exists("/b") is None
+
+
+async def test_multi_kinds_of_culprit(world: World) -> None:
+    zk = await world.client()
+    await zk.ensure_path("/a/b")
+    for op, error in (
+        (Create("/a", b""), NodeExists),
+        (Create("/x/y", b""), NoNode),
+        (Delete("/a", 0), NotEmpty),
+        (Delete("/a/b", 3), BadVersion),
+        (Check("/x", 0), NoNode),
+        (Check("/a", 9), BadVersion),
+    ):
+        with pytest.raises(MultiFailed) as caught:
+            await zk.multi([op])
+        assert (type(caught.value.culprit), caught.value.culprit.path) == (error, op.path)
+
+
+async def test_multi_of_nothing_but_checks(world: World) -> None:
+    """It changes nothing, and its answer is the quorum's: of the first node that is not as expected."""
+    zk, other = await world.client(), await world.client()
+    await zk.multi([Create("/a", b""), Create("/b", b"")])
+    assert await zk.multi([Check("/a", 0), Check("/b", 0)]) == [Checked(), Checked()]
+    assert await zk.multi([Check("/a", ANY_VERSION)]) == [Checked()]
+    assert (await zk.get("/a")).version == 0
+    await other.set("/b", b"x", 0)
+    with pytest.raises(MultiFailed) as failed:
+        await zk.multi([Check("/a", 0), Check("/b", 0), Check("/none", ANY_VERSION)])
+    assert (failed.value.culprit_index, type(failed.value.culprit)) == (1, BadVersion)
+    with pytest.raises(MultiFailed) as failed:
+        await zk.multi([Check("/none", ANY_VERSION)])
+    assert isinstance(failed.value.culprit, NoNode)
+
+
+async def test_multi_of_nothing(world: World) -> None:
+    assert await (await world.client()).multi([]) == []
+
+
+async def test_multi_of_200_compare_and_sets(world: World) -> None:
+    zk = await world.client()
+    await zk.multi([Create(f"/n{i}", b"") for i in range(200)])
+    assert await zk.multi([SetData(f"/n{i}", b"x" * 200, 0) for i in range(200)]) == [DataSet(1)] * 200
+
+
+# --- multi read --------------------------------------------------------------------------------------------------------------------
+
+
+async def test_multi_read_in_the_order_asked_with_none_for_missing(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/a", b"1")
+    await zk.create("/b", b"")
+    await zk.set("/b", b"22", 0)
+    nodes = await zk.multi_read(["/b", "/none", "/a", "/b", "/none/below"])
+    assert nodes[1] is None and nodes[4] is None
+    assert nodes[0] == nodes[3] == await zk.get("/b")
+    assert nodes[2] == await zk.get("/a")
+    assert await zk.multi_read([]) == []
+
+
+async def test_multi_read_of_more_than_one_request(world: World) -> None:
+    zk = await world.client(settings=replace(SETTINGS, multi_read_paths_max=7))
+    await zk.multi([Create(f"/n{i:02}", str(i).encode()) for i in range(50)])
+    nodes = await zk.multi_read([f"/n{i:02}" for i in range(60)])
+    assert [node.data if node else None for node in nodes] == [str(i).encode() for i in range(50)] + [None] * 10
+
+
+async def test_multi_read_of_long_paths(world: World) -> None:
+    """Two requests by size: 1,500 paths of 1,000 bytes are above jute.maxbuffer."""
+    zk = await world.client(settings=replace(SETTINGS, multi_read_paths_max=10_000))
+    paths = [f"/{i:04}{'x' * 995}" for i in range(1_500)]
+    await zk.create(paths[-1], b"last")
+    nodes = await zk.multi_read(paths)
+    assert [node.data for node in nodes if node] == [b"last"] and nodes[-1] is not None
+
+
+# --- two clients -------------------------------------------------------------------------------------------------------------------
+
+
+async def test_one_of_two_compare_and_sets_wins(world: World) -> None:
+    one, two = await world.client(), await world.client()
+    await one.create("/n", b"")
+    await two.sync("/n")
+    results = await asyncio.gather(one.set("/n", b"1", 0), two.set("/n", b"2", 0), return_exceptions=True)
+    assert sorted(type(result).__name__ for result in results) == ["BadVersion", "int"]
+
+
+async def test_requests_of_one_client_keep_their_order(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"")
+    versions = await asyncio.gather(*(zk.set("/n", str(i).encode(), i) for i in range(100)))
+    assert versions == list(range(1, 101))
+
+
+async def test_after_sync_another_clients_write_is_seen(world: World) -> None:
+    one, two = await world.client(), await world.client()
+    await one.create("/n", b"1")
+    await two.sync("/n")
+    assert (await two.get("/n")).data == b"1"
+
+
+async def test_chroot(world: World) -> None:
+    outer, inner = await world.client(), await world.client("/in/ner")
+    fired: list[WatchFired] = []
+    await inner.create("/n", b"1")
+    await outer.sync("/")
+    assert (await outer.get("/in/ner/n")).data == b"1"
+    assert await inner.children("/") == ["n"]
+    assert (await inner.get("/")).stat.children_count == 1
+    await inner.get("/n", watch=fired.append)
+    assert await inner.multi([Check("/n", 0), Create("/m-", b"", sequential=True)]) == [Checked(), Created("/m-0000000001")]
+    with pytest.raises(BadVersion):  # versions are checked below a chroot, too (facts: fault 15)
+        await inner.set("/n", b"2", 5)
+    await outer.set("/in/ner/n", b"2", 0)
+    await until(lambda: fired)
+    assert fired == [WatchFired("/n", WatchKind.DATA_CHANGED)]
+    assert [node.data for node in await inner.multi_read(["/n"]) if node] == [b"2"]
+    with pytest.raises(NoNode) as caught:
+        await inner.get("/x")
+    assert caught.value.path == "/x" and "ner" not in str(caught.value)
+    with pytest.raises(MultiFailed) as failed:
+        await inner.multi([Check("/x", 0)])
+    assert "ner" not in str(failed.value)
+
+
+# --- watches -----------------------------------------------------------------------------------------------------------------------
+
+
+async def test_data_watch_fires_once(world: World) -> None:
+    one, two = await world.client(), await world.client()
+    await one.create("/n", b"")
+    await two.sync("/n")
+    fired: list[WatchFired] = []
+    await two.get("/n", watch=fired.append)
+    await one.set("/n", b"1", 0)
+    await one.set("/n", b"2", 1)
+    await until(lambda: fired)
+    await two.sync("/n")
+    await two.get("/n")
+    assert fired == [WatchFired("/n", WatchKind.DATA_CHANGED)]
+
+
+async def test_watch_is_told_before_the_new_value_is_read(world: World) -> None:
+    one, two = await world.client(), await world.client()
+    await one.create("/n", b"0")
+    await two.sync("/n")
+    for version in range(20):
+        fired: list[WatchFired] = []
+        node = await two.get("/n", watch=fired.append)
+        write = asyncio.create_task(one.set("/n", str(version + 1).encode(), version))
+        while (seen := await two.get("/n")) == node:
+            pass
+        assert fired, f"{seen} was read before the watch fired"
+        await write
+
+
+async def test_deletion_fires_data_watch(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"")
+    fired: list[WatchFired] = []
+    await zk.get("/n", watch=fired.append)
+    await zk.delete("/n", 0)
+    await until(lambda: fired)
+    assert fired == [WatchFired("/n", WatchKind.DELETED)]
+
+
+async def test_exists_watch_of_a_missing_node_fires_at_creation(world: World) -> None:
+    zk = await world.client()
+    fired: list[WatchFired] = []
+    assert await zk.exists("/n", fired.append) is None
+    await zk.create("/n", b"")
+    await until(lambda: fired)
+    assert fired == [WatchFired("/n", WatchKind.CREATED)]
+
+
+async def test_get_of_a_missing_node_sets_no_watch(world: World) -> None:
+    zk = await world.client()
+    fired: list[WatchFired] = []
+    with pytest.raises(NoNode):
+        await zk.get("/n", watch=fired.append)
+    await zk.create("/n", b"")
+    await zk.set("/n", b"1", 0)
+    assert fired == []
+
+
+async def test_children_do_not_fire_data_watches(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"")
+    fired: list[WatchFired] = []
+    await zk.get("/n", watch=fired.append)
+    await zk.create("/n/child", b"")
+    await zk.sync("/n")
+    assert fired == []
+
+
+async def test_the_same_callback_twice_is_one_watch_and_two_callbacks_are_two(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"")
+    one: list[WatchFired] = []
+    two: list[WatchFired] = []
+    callback = one.append
+    await zk.get("/n", watch=callback)
+    await zk.get("/n", watch=callback)
+    await zk.exists("/n", two.append)
+    await zk.set("/n", b"1", 0)
+    await until(lambda: one and two)
+    await zk.sync("/n")
+    assert (len(one), len(two)) == (1, 1)
+
+
+async def test_multi_fires_watches(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/a", b"")
+    fired: list[WatchFired] = []
+    await zk.get("/a", watch=fired.append)
+    await zk.exists("/b", fired.append)
+    await zk.multi([SetData("/a", b"1", 0), Create("/b", b"")])
+    await until(lambda: len(fired) == 2)
+    assert {(one.path, one.kind) for one in fired} == {("/a", WatchKind.DATA_CHANGED), ("/b", WatchKind.CREATED)}
+
+
+async def test_watches_live_through_a_broken_connection(world: World) -> None:
+    one, two = await world.client(), await world.client()
+    for path in ("/changed", "/same", "/deleted"):
+        await one.create(path, b"")
+    await two.sync("/")
+    fired: list[WatchFired] = []
+    for path in ("/changed", "/same", "/deleted"):
+        await two.get(path, watch=fired.append)
+    await two.exists("/created", fired.append)
+    await two.exists("/absent", fired.append)
+    states = _recorded(two)
+    world.break_connection(two)
+    await until(lambda: SessionState.SUSPENDED in states)
+    await one.multi([SetData("/changed", b"1", 0), Delete("/deleted", 0), Create("/created", b"")])
+    await until(lambda: len(fired) >= 3)
+    assert {(one.path, one.kind) for one in fired} == {
+        ("/changed", WatchKind.DATA_CHANGED),
+        ("/deleted", WatchKind.DELETED),
+        ("/created", WatchKind.CREATED),
+    }
+    await until(lambda: two.state is SessionState.CONNECTED)
+    await one.multi([SetData("/same", b"1", 0), Create("/absent", b"")])
+    await until(lambda: len(fired) == 5)
+
+
+async def test_a_callback_that_raises_harms_nobody(world: World) -> None:
+    zk = await world.client()
+    raised: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
+
+    def broken(_: WatchFired) -> None:
+        raise RuntimeError("a caller's bug")
+
+    fired: list[WatchFired] = []
+    await zk.create("/n", b"")
+    await zk.get("/n", watch=broken)
+    await zk.get("/n", watch=fired.append)
+    assert await zk.set("/n", b"", 0) == 1
+    await until(lambda: fired and raised)
+    assert zk.state is SessionState.CONNECTED
+
+
+# --- session -----------------------------------------------------------------------------------------------------------------------
+
+
+def _recorded(zk: ZooKeeper) -> list[SessionState]:
+    states: list[SessionState] = []
+    zk.on_state(states.append)
+    return states
+
+
+async def test_a_broken_connection_keeps_session_and_ephemerals(world: World) -> None:
+    zk, other = await world.client(), await world.client()
+    await zk.create("/e", b"", ephemeral=True)
+    session_id, states = zk.session_id, _recorded(zk)
+    world.break_connection(zk)
+    await until(lambda: states == [SessionState.SUSPENDED, SessionState.CONNECTED])
+    assert zk.session_id == session_id
+    await other.sync("/")
+    assert await other.exists("/e") is not None
+
+
+async def test_a_request_while_disconnected_waits(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"1")
+    states = _recorded(zk)
+    world.break_connection(zk)
+    await until(lambda: states)
+    assert (await zk.get("/n")).data == b"1"
+
+
+async def test_expiry_is_said_and_takes_ephemerals_watches_and_lease(world: World) -> None:
+    zk, other = await world.client(), await world.client()
+    await zk.create("/e", b"", ephemeral=True)
+    await zk.create("/n", b"")
+    fired: list[WatchFired] = []
+    lost: list[float] = []
+    await zk.get("/n", watch=fired.append)
+    await zk.exists("/none", fired.append)
+    zk.on_lease_lost(lambda: lost.append(1))
+    leases_at_expiry: list[float] = []
+    zk.on_state(lambda state: leases_at_expiry.append(zk.session_lease_s_left) if state is SessionState.EXPIRED else None)
+    session_id, states = zk.session_id, _recorded(zk)
+    await world.expire(zk)
+    await until(lambda: SessionState.EXPIRED in states and states[-1] is SessionState.CONNECTED)
+    assert states == [SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED]
+    assert zk.session_id not in (0, session_id)
+    assert sorted((one.path, one.kind) for one in fired) == [("/n", WatchKind.LOST), ("/none", WatchKind.LOST)]
+    assert len(lost) == 1
+    assert zk.session_lease_s_left > 0
+    await other.sync("/")
+    assert await other.exists("/e") is None
+    await zk.set("/n", b"1", 0)
+    assert len(fired) == 2
+
+
+async def test_lease_is_below_two_thirds_of_the_timeout(world: World) -> None:
+    zk = await world.client()
+    await zk.sync("/")
+    assert 0 < zk.session_lease_s_left <= 2 / 3 * SETTINGS.session_timeout_ms / 1000
+
+
+async def test_close_is_final_quiet_and_repeatable(world: World) -> None:
+    zk = await world.client()
+    states = _recorded(zk)
+    await asyncio.gather(zk.close(), zk.close())
+    await zk.close()
+    await asyncio.sleep(0)
+    assert states == [SessionState.CLOSED]
+    assert (zk.state, zk.session_lease_s_left, zk.session_id) == (SessionState.CLOSED, 0, 0)
+    with pytest.raises(ClientClosed):
+        await zk.get("/n")
+    with pytest.raises(ClientClosed):
+        await zk.start()
+
+
+async def test_a_state_listener_can_leave(world: World) -> None:
+    zk = await world.client()
+    states: list[SessionState] = []
+    leave = zk.on_state(states.append)
+    leave()
+    leave()
+    await zk.close()
+    await asyncio.sleep(0)
+    assert states == []
