@@ -32,7 +32,7 @@ RUN python3 -m venv /opt/cursorkeeper \
 COPY pyproject.toml README.md LICENSE ./
 COPY tools/*.py tools/
 COPY proto proto
-COPY clients/cursorkeeper_clients clients/cursorkeeper_clients
+COPY clients/cursorkeeper_client clients/cursorkeeper_client
 COPY daemon/cursorkeeper daemon/cursorkeeper
 # The jar is the gateway's image's. pip goes when it has done its work, and so does whatever else would only be a way in. Byte code
 # is compiled here, because nothing can be written where it runs.

@@ -26,8 +26,8 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.totals import Totals
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from cursorkeeper_clients.ack_stream import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, ResumingSource, SourceConnection
-from cursorkeeper_clients.ack_stream import Position as StreamPosition
+from cursorkeeper_client.ack_stream import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, ResumingSource, SourceConnection
+from cursorkeeper_client.ack_stream import Position as StreamPosition
 
 IN_FLIGHT = 24
 SUBSCRIPTION = "sub"

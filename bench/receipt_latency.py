@@ -14,7 +14,7 @@ from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.runtime.ledgers import APPLICATION, LedgerPolicy
-from cursorkeeper_clients.ack_stream import Acks, LedgerAcks, SourceConnection
+from cursorkeeper_client.ack_stream import Acks, LedgerAcks, SourceConnection
 
 TURNS, IN_A_TURN, WARM_UP = 40, 50, 300
 RECORD_BYTES = 100

@@ -16,7 +16,7 @@ from bench.rows import Row
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_clients.ack_stream import Acks, LayoutItem, LayoutState, LedgerAcks, ResumingSource
+from cursorkeeper_client.ack_stream import Acks, LayoutItem, LayoutState, LedgerAcks, ResumingSource
 
 AIM = {"random": 1e6, "runs": 5e6}
 IN_FLIGHT = 24

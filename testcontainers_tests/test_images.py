@@ -174,7 +174,7 @@ def test_the_same_sources_give_the_same_layers(built: Images, tmp_path: Path) ->
 
 def _context() -> list[str]:
     """What the daemon's image is made of, as files of the repository."""
-    folders = [p for part in ("proto", "clients/cursorkeeper_clients", "daemon/cursorkeeper") for p in (ROOT / part).rglob("*")]
+    folders = [p for part in ("proto", "clients/cursorkeeper_client", "daemon/cursorkeeper") for p in (ROOT / part).rglob("*")]
     files = [p for p in (*folders, *(ROOT / "tools").glob("*.py")) if p.is_file() and "__pycache__" not in p.parts and "_pb2" not in p.name]
     single = ("pyproject.toml", "requirements.lock", "requirements-build.lock", "README.md", "LICENSE")
     return [*single, *(str(p.relative_to(ROOT)) for p in files)]

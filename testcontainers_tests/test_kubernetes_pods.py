@@ -25,8 +25,8 @@ from testcontainers_tests.conftest import Opener
 ACK = """
 import asyncio, pathlib, sys
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.source import SourceConnection
 
 async def main(topic, token_file):
     token = pathlib.Path(token_file).read_bytes().strip()

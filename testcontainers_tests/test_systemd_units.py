@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_clients.ack_stream.errors import AckStreamError
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.errors import AckStreamError
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.source import SourceConnection
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.machine import DAEMON, GATEWAY, TOKENS, Machine, build_machine
 from testcontainers_tests.cluster.nodes import STREAM_PORT

@@ -11,7 +11,7 @@ import pytest
 from pyroaring import BitMap
 
 from cursorkeeper.demo.random_acks import BATCH_SIZE, KEPT, OPEN_LEDGER, START
-from cursorkeeper_clients.ack_stream.values import CursorState, PartialBatch, Position
+from cursorkeeper_client.ack_stream.values import CursorState, PartialBatch, Position
 from testcontainers_tests.cluster.truth import WHOLE, Ack, Truth, Verdict
 
 SEED = 5

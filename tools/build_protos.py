@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = {"acks": ("clients", "cursorkeeper_clients/_proto"), "ledgers": ("daemon", "cursorkeeper/bookkeeper/_proto")}
+TARGETS = {"acks": ("clients", "cursorkeeper_client/_proto"), "ledgers": ("daemon", "cursorkeeper/bookkeeper/_proto")}
 """By the name of a source: the folder of a distribution, and in it that of the package."""
 
 

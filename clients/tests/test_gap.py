@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cursorkeeper_clients.gap import Gap
+from cursorkeeper_client.gap import Gap
 
 HOURS_MS = 1e7
 

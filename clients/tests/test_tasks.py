@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from cursorkeeper_clients import tasks
-from cursorkeeper_clients.ack_stream.errors import SessionLost, SessionRefused
-from cursorkeeper_clients.ack_stream.resuming import ResumingSource
-from cursorkeeper_clients.ack_stream.session import SourceSession
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
+from cursorkeeper_client import tasks
+from cursorkeeper_client.ack_stream.errors import SessionLost, SessionRefused
+from cursorkeeper_client.ack_stream.resuming import ResumingSource
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.ack_stream.settings import SourceSettings
 
 LIMIT_S = 30
 

@@ -45,7 +45,7 @@ from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
-from cursorkeeper_clients._proto import acks_pb2, acks_pb2_grpc
+from cursorkeeper_client._proto import acks_pb2, acks_pb2_grpc
 
 log = structlog.get_logger("cursorkeeper")
 

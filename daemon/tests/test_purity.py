@@ -13,7 +13,7 @@ FORBIDDEN = {
     "asyncio", "time", "datetime", "random", "secrets", "uuid", "logging", "structlog", "os", "socket", "subprocess", "grpc",
     "aiozk", "concurrent", "prometheus_client", "tempfile", "shutil", "io", "urllib.request", "http",
 }  # fmt: skip
-FORBIDDEN_HERE = {f"cursorkeeper.{name}" for name in ("runtime", "cli", "telemetry", "bookkeeper", "zookeeper")} | {"cursorkeeper_clients"}
+FORBIDDEN_HERE = {f"cursorkeeper.{name}" for name in ("runtime", "cli", "telemetry", "bookkeeper", "zookeeper")} | {"cursorkeeper_client"}
 FILES = sorted(path for part in ("core", "format", "pulsar_broker") for path in (PACKAGE / part).rglob("*.py"))
 
 

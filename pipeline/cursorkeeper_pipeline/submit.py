@@ -77,7 +77,7 @@ class Submit:
             "'cursorkeeper-VERSION-py3-none-any.whl[spark]' venv-pack && "
             f"/tmp/{ENVIRONMENT}/bin/venv-pack -p /tmp/{ENVIRONMENT} -o {ARCHIVE}",
             f"Make the code: cd $(python -c 'import cursorkeeper, pathlib; print(pathlib.Path(cursorkeeper.__file__).parent.parent)') && "
-            f"zip -qr $OLDPWD/{CODE} cursorkeeper cursorkeeper_clients cursorkeeper_pipeline pyspark_cursorkeeper",
+            f"zip -qr $OLDPWD/{CODE} cursorkeeper cursorkeeper_client cursorkeeper_pipeline pyspark_cursorkeeper",
             f"In client mode unpack the environment here too: mkdir {ENVIRONMENT} && tar -xzf {ARCHIVE} -C {ENVIRONMENT}",
             "Files that options name (settings, tokens) must be at the same path on every node.",
             *self._secrets(),

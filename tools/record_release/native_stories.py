@@ -11,7 +11,7 @@ import random
 
 from pyroaring import BitMap
 
-from cursorkeeper_clients.ack_stream.values import AckedIndexes, LayoutItem, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.values import AckedIndexes, LayoutItem, LedgerAcks, PartialBatch, Position
 from tools.record_release.stage import Cursor, Stage, until
 from tools.record_release.stories import (
     CLOSED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from cursorkeeper_clients.ack_stream.values import LayoutItem, LedgerAcks, Position
+from cursorkeeper_client.ack_stream.values import LayoutItem, LedgerAcks, Position
 from tools.record_release.stage import Cursor, Daemon, Stage, until
 from tools.record_release.stories import CLOSED, LAYOUT, OPEN, Ended, Story, newest_ledger, scattered, some_traffic, topic
 

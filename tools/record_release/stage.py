@@ -25,10 +25,10 @@ from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
-from cursorkeeper_clients.ack_stream.handle import CursorHandle
-from cursorkeeper_clients.ack_stream.session import SourceSession
-from cursorkeeper_clients.ack_stream.source import SourceConnection
-from cursorkeeper_clients.ack_stream.values import Acks, CursorState, LayoutItem, LedgerAcks, Position
+from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.values import Acks, CursorState, LayoutItem, LedgerAcks, Position
 from tools.record_release.truth import Truth
 
 NAME = "recorded"

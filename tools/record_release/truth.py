@@ -13,7 +13,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cursorkeeper_clients.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
 
 Entry = tuple[int, int]
 PROGRESS = (LayoutState.OPEN, LayoutState.CLOSED, LayoutState.TRIMMED)

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from clients.tests.ack_stream.keepers import Keeper, fake
-from cursorkeeper_clients.ack_stream import SourceConnection, SourceSession, SourceSettings
+from cursorkeeper_client.ack_stream import SourceConnection, SourceSession, SourceSettings
 
 SETTINGS = SourceSettings(back_off_min_ms=10, back_off_max_ms=200, answer_timeout_s=20.0, open_timeout_s=20.0, connect_timeout_s=10.0)
 _numbers = itertools.count(1)

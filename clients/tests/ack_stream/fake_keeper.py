@@ -19,9 +19,9 @@ import grpc.aio
 from clients.tests.ack_stream.fake_cursor import FakeCursor
 from clients.tests.ack_stream.fake_stream import FakeStream
 from cursorkeeper.demo.stack.ports import free_port
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.columns import BatchLimits
-from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.columns import BatchLimits
+from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
 
 _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
-from cursorkeeper_clients.ack_stream.columns import ack_batch, ack_set_of, encode_acks, missing_of, source_message_of, u32_column
-from cursorkeeper_clients.ack_stream.messages import layout_runs
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.columns import ack_batch, ack_set_of, encode_acks, missing_of, source_message_of, u32_column
+from cursorkeeper_client.ack_stream.messages import layout_runs
 
 U32 = st.integers(0, 2**32 - 1)
 PARTIALS = st.one_of(

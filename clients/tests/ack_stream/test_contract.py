@@ -11,7 +11,7 @@ from pyroaring import BitMap
 
 from clients.tests.ack_stream.conftest import SETTINGS
 from clients.tests.ack_stream.keepers import Keeper
-from cursorkeeper_clients.ack_stream import (
+from cursorkeeper_client.ack_stream import (
     AckedIndexes,
     Acks,
     CursorDeposed,
@@ -27,7 +27,7 @@ from cursorkeeper_clients.ack_stream import (
     SourceConnection,
     SourceSession,
 )
-from cursorkeeper_clients.ack_stream.errors import Contradiction, CursorRefused, Fenced, HeldElsewhere, NoSuchCursor
+from cursorkeeper_client.ack_stream.errors import Contradiction, CursorRefused, Fenced, HeldElsewhere, NoSuchCursor
 
 LAYOUT = (LayoutItem(10, LayoutState.CLOSED, 100), LayoutItem(12, LayoutState.OPEN))
 START = Position(10, -1)

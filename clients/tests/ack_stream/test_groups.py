@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from clients.tests.ack_stream.conftest import SETTINGS
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.errors import SessionRefused
-from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES, keeper_group, source_group
-from cursorkeeper_clients.ack_stream.outbox import Outbox
-from cursorkeeper_clients.ack_stream.session import SourceSession
-from cursorkeeper_clients.gap import Gap
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.errors import SessionRefused
+from cursorkeeper_client.ack_stream.groups import GROUP_BYTES, keeper_group, source_group
+from cursorkeeper_client.ack_stream.outbox import Outbox
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.gap import Gap
 
 HOURS_MS = 1e7
 

@@ -14,8 +14,8 @@ from pyroaring import BitMap
 
 from clients.tests.ack_stream.conftest import SETTINGS, until
 from clients.tests.ack_stream.fake_keeper import FakeKeeper
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream import (
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream import (
     Acks,
     AcksTooLarge,
     CursorDeposed,
@@ -35,8 +35,8 @@ from cursorkeeper_clients.ack_stream import (
     SourceSession,
     SourceSettings,
 )
-from cursorkeeper_clients.ack_stream.errors import BY_CODE, CursorDamaged, KeeperBusy, stream_ended
-from cursorkeeper_clients.ack_stream.recovered import RecoveredParts
+from cursorkeeper_client.ack_stream.errors import BY_CODE, CursorDamaged, KeeperBusy, stream_ended
+from cursorkeeper_client.ack_stream.recovered import RecoveredParts
 
 OPEN = (LayoutItem(7, LayoutState.OPEN),)
 

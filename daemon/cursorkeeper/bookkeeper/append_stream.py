@@ -17,8 +17,8 @@ from cursorkeeper.bookkeeper.append_queue import AppendQueue
 from cursorkeeper.bookkeeper.errors import GatewayError, Operation, connection_lost, from_status
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.bookkeeper.transport import END, AppendCall, RpcFailed, error_of, of_failure
-from cursorkeeper_clients import tasks
-from cursorkeeper_clients.gap import Gap
+from cursorkeeper_client import tasks
+from cursorkeeper_client.gap import Gap
 
 _EXPIRY_CHECKS = 8  # per append timeout
 

@@ -39,7 +39,7 @@ from cursorkeeper.bookkeeper.transport import (
     is_connected,
     open_channel,
 )
-from cursorkeeper_clients.gap import Gap
+from cursorkeeper_client.gap import Gap
 
 _TRY_MIN_S = 0.05
 _STATES = frozenset(int(state) for state in LedgerState)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cursorkeeper_clients.gap import GAP_MS
+from cursorkeeper_client.gap import GAP_MS
 
 ENVELOPE_BYTES = 64 << 10
 """Room that ids and tags need in a message beside its payloads."""

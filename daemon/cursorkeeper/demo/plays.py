@@ -23,8 +23,8 @@ from cursorkeeper.demo.workload import BadCase
 from cursorkeeper.format import record
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from cursorkeeper_clients.ack_stream.source import SourceConnection
-from cursorkeeper_clients.ack_stream.values import CursorState
+from cursorkeeper_client.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.values import CursorState
 
 DAEMON_KILL_AT, STACK_KILL_AT = 0.3, 0.6
 GATES = ["--gate", str(DAEMON_KILL_AT), "--gate", str(STACK_KILL_AT)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
-from cursorkeeper_clients.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
 
 CLOSED_LEDGERS = {11: 3_000, 14: 1, 15: 0, 20: 5_000}
 """Data ledger -> entries."""

@@ -24,10 +24,10 @@ from pyroaring import BitMap
 from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.trace import Trace, TraceBatch
 from cursorkeeper.demo.workload import BadCase, Columns
-from cursorkeeper_clients.ack_stream.resuming import ResumingSource
-from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.resuming import ResumingSource
+from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
 
 TOPIC = "persistent://demo/ns/bad-case"
 SUBSCRIPTION = "workers"

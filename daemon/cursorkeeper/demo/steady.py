@@ -26,11 +26,11 @@ from typing import Any
 import msgspec
 
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_clients.ack_stream.errors import AckStreamError, CursorDeposed
-from cursorkeeper_clients.ack_stream.resuming import ResumingSource
-from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.values import CursorState
+from cursorkeeper_client.ack_stream.errors import AckStreamError, CursorDeposed
+from cursorkeeper_client.ack_stream.resuming import ResumingSource
+from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.values import CursorState
 
 SUBSCRIPTION = "steady"
 IN_FLIGHT_MAX = 200

@@ -18,7 +18,7 @@ from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, BATCH_SIZE_MAX, LAYOUT_RUN_LEDGERS_MAX
 from cursorkeeper.core.positions import LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import CursorProperties, LayoutItem, LayoutState, MarkDeleteProperties, Partial
-from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2 as pb
 
 _STATES = {pb.LAYOUT_CLOSED: LayoutState.CLOSED, pb.LAYOUT_OPEN: LayoutState.OPEN, pb.LAYOUT_TRIMMED: LayoutState.TRIMMED}
 _STATES_OUT = {state: number for number, state in _STATES.items()}

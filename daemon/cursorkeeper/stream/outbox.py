@@ -10,9 +10,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES, keeper_group
-from cursorkeeper_clients.gap import Gap
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.groups import GROUP_BYTES, keeper_group
+from cursorkeeper_client.gap import Gap
 
 MESSAGES_PER_CURSOR = 8
 """State, credit, durable, pause and resume, a refusal, and room: all cursors of a daemon may be opened on one stream."""

@@ -21,8 +21,8 @@ from cursorkeeper.stream import codec, state_parts, tokens
 from cursorkeeper.stream.credits import Credit, CreditPool
 from cursorkeeper.stream.outbox import MESSAGES_MAX, MESSAGES_PER_CURSOR, Outbox
 from cursorkeeper.stream.outstanding import Outstanding
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper

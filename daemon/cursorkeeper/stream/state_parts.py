@@ -8,7 +8,7 @@ from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.snapshot_plan import CONTAINER, EntryRange, take_slice
 from cursorkeeper.core.state import AckState
 from cursorkeeper.stream import codec
-from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2 as pb
 
 PART_BYTES = 512 * 1024
 SLICE_ENTRIES = 32 * CONTAINER

@@ -18,8 +18,8 @@ from cursorkeeper.runtime.runner import CursorRunner, Gone, Unknown
 from cursorkeeper.stream import codec, state_parts
 from cursorkeeper.stream.stored_cursors import Stored, StoredCursors, TooManyWalks
 from cursorkeeper.zookeeper import errors as zk
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 
 ENTRIES_MAX = 100_000
 TOPICS_MAX = 1_000

@@ -12,8 +12,8 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from cursorkeeper.stream.session import ProtocolViolation, too_many_grouped
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
 
 HELLO_BYTES_MAX: Final = 16 << 10
 PROPERTIES_BYTES_MAX: Final = 1 << 20

@@ -17,7 +17,7 @@ from cursorkeeper.bookkeeper._proto import ledgers_pb2_grpc
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.demo.stack.ports import free_port
-from cursorkeeper_clients.gap import Gap
+from cursorkeeper_client.gap import Gap
 
 OURS = {"application": b"cursorkeeper"}
 Step = Callable[[Any], Awaitable[None]]

@@ -13,7 +13,7 @@ from clients.tests.ack_stream.conftest import until
 from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
 from cursorkeeper.demo.steady import Flow, Plan
-from cursorkeeper_clients.ack_stream import CursorDeposed, ResumingSource, SourceConnection, SourceSettings
+from cursorkeeper_client.ack_stream import CursorDeposed, ResumingSource, SourceConnection, SourceSettings
 
 TOPIC = "persistent://steady/ns/topic"
 SETTINGS = SourceSettings(back_off_min_ms=5, back_off_max_ms=20)

@@ -22,7 +22,7 @@ IN_THE_BROKER = (
     ROOT / "java/pulsar-receipts/src/main",
 )
 PLUGINS_METRICS = "pulsar_cursorkeeper_"
-PYTHON = (ROOT / "daemon/cursorkeeper", ROOT / "clients/cursorkeeper_clients")
+PYTHON = (ROOT / "daemon/cursorkeeper", ROOT / "clients/cursorkeeper_client")
 GATEWAY_METRICS = "cursorkeeper_gateway_"
 
 

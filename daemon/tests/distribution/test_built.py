@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]  # the jar must have been built
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = {
     "cursorkeeper": ROOT / "daemon",
-    "cursorkeeper_clients": ROOT / "clients",
+    "cursorkeeper_client": ROOT / "clients",
     "cursorkeeper_pipeline": ROOT / "pipeline",
     "pyspark_cursorkeeper": ROOT / "pipeline",
 }
@@ -74,10 +74,10 @@ def test_the_libraries_it_asks_for_are_new_enough_for_the_message_code(wheel: Pa
     }
     with ZipFile(wheel) as archive:
         for name in ("acks", "ledgers"):
-            code = archive.read(f"cursorkeeper_clients/_proto/{name}_pb2_grpc.py").decode()
+            code = archive.read(f"cursorkeeper_client/_proto/{name}_pb2_grpc.py").decode()
             made = re.search(r"GRPC_GENERATED_VERSION = '([\d.]+)'", code)
             assert made is not None and _version(made[1]) <= floors["grpcio"]
-            made = re.search(r"Protobuf Python Version: ([\d.]+)", archive.read(f"cursorkeeper_clients/_proto/{name}_pb2.py").decode())
+            made = re.search(r"Protobuf Python Version: ([\d.]+)", archive.read(f"cursorkeeper_client/_proto/{name}_pb2.py").decode())
             assert made is not None and _version(made[1]) <= floors["protobuf"]
 
 
@@ -100,7 +100,7 @@ def test_the_same_sources_make_the_same_bytes(sdist: Path, tmp_path: Path) -> No
     for path in other.rglob("*.py"):
         os.utime(path, (time.time(), 1_000_000_000))
         path.chmod(0o600)
-    assert not (folder / "clients/cursorkeeper_clients/_proto/acks_pb2.py").exists()
+    assert not (folder / "clients/cursorkeeper_client/_proto/acks_pb2.py").exists()
     made = [built(sources, "wheel", sources / "made") for sources in (folder, other)]
     assert made[0].name == made[1].name and made[0].read_bytes() == made[1].read_bytes()
     with ZipFile(made[0]) as archive:

@@ -67,7 +67,7 @@ def of_wheel(environment: Environment, wheel: Path) -> Environment:
 def check_is_whole(environment: Environment) -> None:
     assert environment.run("cursorkeeper", "--version") == f"cursorkeeper {VERSION}\n"
     environment.run("pip", "check")
-    where = "import cursorkeeper.app as a, cursorkeeper_clients._proto.acks_pb2 as p; from cursorkeeper.demo.stack import find_jar"
+    where = "import cursorkeeper.app as a, cursorkeeper_client._proto.acks_pb2 as p; from cursorkeeper.demo.stack import find_jar"
     files = environment.python(f"{where}; print(a.__file__, p.__file__, find_jar())").split()
     assert all(file.startswith(f"{environment.folder}/") for file in files) and files[2].endswith(JAR_IN_WHEEL)
 

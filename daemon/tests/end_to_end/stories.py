@@ -17,10 +17,10 @@ from pyroaring import BitMap
 
 from cursorkeeper.core.footer import FooterState, InlineBase
 from cursorkeeper.demo.random_acks import CLOSED_LEDGERS, LAYOUT
-from cursorkeeper_clients.ack_stream.errors import NoSuchCursor
-from cursorkeeper_clients.ack_stream.handle import CursorHandle
-from cursorkeeper_clients.ack_stream.source import SourceConnection
-from cursorkeeper_clients.ack_stream.values import AckedIndexes, Acks, CursorState, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.errors import NoSuchCursor
+from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.values import AckedIndexes, Acks, CursorState, LedgerAcks, PartialBatch, Position
 from daemon.tests.end_to_end.stored import Stored, reading, stored
 
 SUB = "sub"

@@ -10,14 +10,14 @@ import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
-from cursorkeeper_clients.ack_stream.errors import CursorRefused
-from cursorkeeper_clients.ack_stream.handle import CursorHandle
-from cursorkeeper_clients.ack_stream.session import SourceSession
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.source import SourceConnection
-from cursorkeeper_clients.ack_stream.values import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client.ack_stream.errors import CursorRefused
+from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.values import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.zookeeper.proxy import FaultProxy
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_clients.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.source import SourceConnection
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import Driver, check, driving
 

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field
 
 from cursorkeeper.demo.random_acks import BATCH_SIZE, CLOSED_LEDGERS, LAYOUT, OPEN_LEDGER, OPEN_SPAN, START, Entry, make_batch
-from cursorkeeper_clients.ack_stream.resuming import ResumingSource
-from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_clients.ack_stream.source import SourceConnection
-from cursorkeeper_clients.ack_stream.values import CursorState
+from cursorkeeper_client.ack_stream.resuming import ResumingSource
+from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
+from cursorkeeper_client.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.values import CursorState
 
 
 @dataclass

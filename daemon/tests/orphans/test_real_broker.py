@@ -12,7 +12,7 @@ import pytest
 
 from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, Standalone
 from cursorkeeper.demo.stack.pulsar import QUICK
-from cursorkeeper_clients.ack_stream import SourceConnection
+from cursorkeeper_client.ack_stream import SourceConnection
 from daemon.tests.cli.test_real_stack import Daemon, json_lines, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

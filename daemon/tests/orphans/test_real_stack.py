@@ -18,7 +18,7 @@ from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper.zookeeper.values import ANY_VERSION
-from cursorkeeper_clients.ack_stream import SourceConnection
+from cursorkeeper_client.ack_stream import SourceConnection
 from daemon.tests.cli.test_real_stack import SUB, Daemon, json_lines, make_cursor, tool
 
 pytestmark = pytest.mark.jvm

@@ -14,8 +14,8 @@ from grpc import aio
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import PulsarBroker
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, until
 
 QUEUE = 20

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from cursorkeeper.core.batch import AckBatch
 from cursorkeeper.stream import codec
-from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2 as pb
 
 Entry = tuple[int, int]
 WORD_BITS = 64

@@ -20,10 +20,10 @@ from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.stream.store_service import ACKED, PARTLY, UNACKED, CursorStoreService
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
-from cursorkeeper_clients.ack_stream import AckedIndexes, Acks, LedgerAcks, PartialBatch
-from cursorkeeper_clients.ack_stream.source import SourceConnection
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client.ack_stream import AckedIndexes, Acks, LedgerAcks, PartialBatch
+from cursorkeeper_client.ack_stream.source import SourceConnection
 from daemon.tests.requirements.dispatch import Dispatcher, Message
 from daemon.tests.requirements.pulsar_acks import Entry, ack_set, individual
 from daemon.tests.stream.served import ServedKeeper

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.plays import acked_in
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_clients.ack_stream import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position, ResumingSource
+from cursorkeeper_client.ack_stream import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position, ResumingSource
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import recovered
 

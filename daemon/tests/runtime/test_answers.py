@@ -16,7 +16,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.store_service import CursorStoreService
-from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks

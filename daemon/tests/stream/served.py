@@ -13,7 +13,7 @@ from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import AckSinkService, SessionFactory, WellFormed, channel_options
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CursorStoreGuard
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
 from daemon.tests.support.world import SilentTelemetry

@@ -13,7 +13,7 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.store_service import info_of
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
-from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.stream.test_session import Stream, code
 from daemon.tests.support.whole import writer
 from daemon.tests.support.world import World, small

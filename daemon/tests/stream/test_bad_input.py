@@ -12,8 +12,8 @@ import pytest
 
 from cursorkeeper.stream.session import ProtocolViolation
 from cursorkeeper.stream.wire import source_message
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from daemon.tests.stream.served import ServedKeeper
 
 TOPIC = "persistent://t/ns/bad"

@@ -13,9 +13,9 @@ from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.outbox import Outbox, OutboxFull
 from cursorkeeper.stream.servers import AckSinkService
 from cursorkeeper.stream.session import Session
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES
-from cursorkeeper_clients.gap import Gap
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.groups import GROUP_BYTES
+from cursorkeeper_client.gap import Gap
 from daemon.tests.support.world import World
 
 HOURS_MS = 1e7

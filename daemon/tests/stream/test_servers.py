@@ -15,8 +15,8 @@ from cursorkeeper.stream import servers
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import SessionFactory, Subscriber
 from cursorkeeper.stream.session import Handle, Session
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from daemon.tests.stream.served import ServedKeeper
 from daemon.tests.stream.test_bad_input import Wire
 from daemon.tests.support.world import World

@@ -19,7 +19,7 @@ from cursorkeeper.stream import outstanding, state_parts
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import read_all
 from cursorkeeper.stream.session import Session
-from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import World, small
 

@@ -15,9 +15,9 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream import stored_cursors
 from cursorkeeper.stream.stored_cursors import WALKS_MAX, StoredCursors, TooManyWalks
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
-from cursorkeeper_clients.ack_stream import SourceConnection
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client.ack_stream import SourceConnection
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.stream.served import ServedKeeper
 from daemon.tests.support.machine_bench import DATA

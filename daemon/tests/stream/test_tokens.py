@@ -12,8 +12,8 @@ import grpc.aio
 import pytest
 
 from cursorkeeper.stream import tokens
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from daemon.tests.stream.served import ServedKeeper
 
 REF = pb.CursorRef(topic="persistent://t/n/topic", subscription="s")

@@ -10,7 +10,7 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.session import Session
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
-from cursorkeeper_clients._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import Source, World, acks
 

@@ -11,13 +11,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from cursorkeeper_clients import tasks
-from cursorkeeper_clients.ack_stream.errors import AckStreamError, HandleClosed, KeeperTimeout, SessionLost
-from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_clients.ack_stream.session import SourceSession
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.source import SourceConnection, SourceServer
-from cursorkeeper_clients.ack_stream.values import LayoutItem, Position
+from cursorkeeper_client import tasks
+from cursorkeeper_client.ack_stream.errors import AckStreamError, HandleClosed, KeeperTimeout, SessionLost
+from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.source import SourceConnection, SourceServer
+from cursorkeeper_client.ack_stream.values import LayoutItem, Position
 
 
 class SessionMaker(Protocol):

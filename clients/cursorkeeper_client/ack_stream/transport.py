@@ -11,9 +11,9 @@ from typing import Any, Protocol, cast
 import grpc
 import grpc.aio
 
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.errors import AckStreamError, stream_ended
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.errors import AckStreamError, stream_ended
+from cursorkeeper_client.ack_stream.settings import SourceSettings
 
 SINK_METHOD = "/cursorkeeper.acks.v1.AckSink/Publish"
 RpcFailed = cast(type[Exception], grpc.aio.AioRpcError)

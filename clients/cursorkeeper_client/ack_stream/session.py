@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.columns import BatchLimits
-from cursorkeeper_clients.ack_stream.errors import AckStreamError, KeeperTimeout, SessionRefused
-from cursorkeeper_clients.ack_stream.groups import GROUP_MESSAGES_MAX
-from cursorkeeper_clients.ack_stream.handle import CursorHandle
-from cursorkeeper_clients.ack_stream.messages import PROTOCOL_VERSION, hello, layout_run, layout_runs, position
-from cursorkeeper_clients.ack_stream.outbox import Outbox
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.values import CursorState, LayoutItem, Position
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.columns import BatchLimits
+from cursorkeeper_client.ack_stream.errors import AckStreamError, KeeperTimeout, SessionRefused
+from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
+from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.messages import PROTOCOL_VERSION, hello, layout_run, layout_runs, position
+from cursorkeeper_client.ack_stream.outbox import Outbox
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.values import CursorState, LayoutItem, Position
 
 
 class SourceSession:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cursorkeeper_clients.ack_stream.columns import varint
+from cursorkeeper_client.ack_stream.columns import varint
 
 GROUP_MESSAGES_MAX = 256
 """What we take, and what we send to whoever takes as many."""

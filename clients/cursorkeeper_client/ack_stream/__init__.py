@@ -1,6 +1,6 @@
 """The ack stream for sources written in Python: dial the daemon or be dialled, open cursors, send acks, hear what is durable."""
 
-from cursorkeeper_clients.ack_stream.errors import (
+from cursorkeeper_client.ack_stream.errors import (
     AcksTooLarge,
     AckStreamError,
     CursorDeposed,
@@ -11,13 +11,13 @@ from cursorkeeper_clients.ack_stream.errors import (
     SessionLost,
     SessionRefused,
 )
-from cursorkeeper_clients.ack_stream.handle import CursorHandle
-from cursorkeeper_clients.ack_stream.resuming import ResumingSource
-from cursorkeeper_clients.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_clients.ack_stream.session import SourceSession
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.source import SourceConnection, SourceServer
-from cursorkeeper_clients.ack_stream.values import (
+from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.resuming import ResumingSource
+from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.source import SourceConnection, SourceServer
+from cursorkeeper_client.ack_stream.values import (
     AckedIndexes,
     Acks,
     CursorState,

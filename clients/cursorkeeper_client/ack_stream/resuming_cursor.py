@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from cursorkeeper_clients.ack_stream.columns import encode_acks
-from cursorkeeper_clients.ack_stream.errors import AcksTooLarge, AckStreamError, CursorRefused, HandleClosed, KeeperTimeout, SessionLost
-from cursorkeeper_clients.ack_stream.handle import CursorHandle
-from cursorkeeper_clients.ack_stream.session import SourceSession
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.values import Acks, CursorState, LayoutItem, Position
+from cursorkeeper_client.ack_stream.columns import encode_acks
+from cursorkeeper_client.ack_stream.errors import AcksTooLarge, AckStreamError, CursorRefused, HandleClosed, KeeperTimeout, SessionLost
+from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.values import Acks, CursorState, LayoutItem, Position
 
 
 class ResumingCursor:

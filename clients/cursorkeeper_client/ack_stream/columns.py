@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from pyroaring import BitMap
 
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.values import U32, AckedIndexes, Acks, LedgerAcks, PartialBatch
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.values import U32, AckedIndexes, Acks, LedgerAcks, PartialBatch
 
 WORD_BITS = 64
 _U32_MAX = 0xFFFFFFFF

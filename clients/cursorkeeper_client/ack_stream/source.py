@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from cursorkeeper_clients import tasks
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.errors import AckStreamError, SessionLost, stream_ended
-from cursorkeeper_clients.ack_stream.session import SourceSession
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.transport import (
+from cursorkeeper_client import tasks
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.errors import AckStreamError, SessionLost, stream_ended
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.transport import (
     END,
     PublishCall,
     RpcFailed,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from cursorkeeper_clients.ack_stream.groups import GROUP_BYTES, source_group
-from cursorkeeper_clients.gap import Gap
+from cursorkeeper_client.ack_stream.groups import GROUP_BYTES, source_group
+from cursorkeeper_client.gap import Gap
 
 
 class Outbox:

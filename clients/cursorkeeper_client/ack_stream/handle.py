@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from cursorkeeper_clients._proto import acks_pb2 as pb
-from cursorkeeper_clients.ack_stream.columns import BatchLimits, ack_batch, encode_acks, source_message_of, split
-from cursorkeeper_clients.ack_stream.errors import (
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.columns import BatchLimits, ack_batch, encode_acks, source_message_of, split
+from cursorkeeper_client.ack_stream.errors import (
     AcksTooLarge,
     AckStreamError,
     CursorDeposed,
@@ -26,11 +26,11 @@ from cursorkeeper_clients.ack_stream.errors import (
     SendWindowFull,
     refused,
 )
-from cursorkeeper_clients.ack_stream.messages import layout_run, layout_runs, position
-from cursorkeeper_clients.ack_stream.outbox import Outbox
-from cursorkeeper_clients.ack_stream.recovered import RecoveredParts
-from cursorkeeper_clients.ack_stream.settings import SourceSettings
-from cursorkeeper_clients.ack_stream.values import Acks, CursorState, LayoutItem, Position
+from cursorkeeper_client.ack_stream.messages import layout_run, layout_runs, position
+from cursorkeeper_client.ack_stream.outbox import Outbox
+from cursorkeeper_client.ack_stream.recovered import RecoveredParts
+from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.ack_stream.values import Acks, CursorState, LayoutItem, Position
 
 T = TypeVar("T")
 NOT_TOLD = BatchLimits()
