@@ -271,6 +271,7 @@ async def test_a_resuming_source_takes_its_cursor_from_a_stream_that_is_not_know
         cursor = source.cursor(topic, "s", layout=OPEN)
         async with asyncio.timeout(60):
             await cursor.wait_durable(await cursor.send(acks(1)))
+        await until(lambda: handle.ended, what="the other stream hears of it")
         assert isinstance(handle.ended, CursorDeposed)
 
 

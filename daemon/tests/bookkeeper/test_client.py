@@ -136,7 +136,7 @@ async def test_what_comes_in_the_pause_after_a_message_goes_together(gateway: Sc
     client = await connect(pause)
     gateway.silent = True
     waiting = [client.append(1, 0, b"x")]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not gateway.requests:
             await client.describe()
     gateway.silent = False
@@ -150,7 +150,7 @@ async def test_what_comes_in_the_pause_after_a_message_goes_together(gateway: Sc
 
 async def test_who_appends_one_after_the_other_waits_for_no_pause(gateway: ScriptedGateway, connect: Connect) -> None:
     client = await connect(Pause())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for entry in range(3):
             await client.append(1, entry, b"x")
     assert len(gateway.requests) == 3

@@ -71,7 +71,7 @@ async def test_a_stale_daemon_answers_an_open_only_with_proof(stack: Standalone,
     """A's stream breaks and its link stalls; at B acks are confirmed (after a reset, perhaps); an open with takeover at A is not
     answered before ZooKeeper is heard, and then shows everything that B confirmed."""
     topic = f"persistent://answers/ns/{reset}"
-    a = await daemons.start(stack.gateway, f"127.0.0.1:{link.port}")
+    a = await daemons.start(stack.gateway, f"127.0.0.1:{link.port}", "--answer-wait-max-ms", "120000")
     b = await daemons.start(stack.gateway, stack.zookeeper)
     async with SourceConnection(a.address, SOURCE) as session:
         first = session.open(topic, "s", layout=LAYOUT)

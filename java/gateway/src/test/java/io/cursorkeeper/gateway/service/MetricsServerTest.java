@@ -18,7 +18,7 @@ class MetricsServerTest {
 
   private static String ask(int port, String request) throws Exception {
     try (Socket socket = new Socket("127.0.0.1", port)) {
-      socket.setSoTimeout(20_000);
+      socket.setSoTimeout(60_000);
       socket.getOutputStream().write(request.getBytes(StandardCharsets.US_ASCII));
       InputStream answer = socket.getInputStream();
       return new String(answer.readAllBytes(), StandardCharsets.UTF_8);

@@ -172,8 +172,9 @@ public final class ShadowMain {
         }
     }
 
-    /** As somebody does who should not: an ack that Pulsar knows nothing of. */
-    private void spoil(LiveTopic topic, int number) throws Exception {
+    /** As somebody does who should not: an ack that Pulsar knows nothing of. The gate is shut meanwhile: the copy would take its cursor back. */
+    private void spoil(LiveTopic topic, int number, Gate gate) throws Exception {
+        gate.shut();
         Position entry = topic.entries().get(number);
         long token = ((ShadowedLedger) topic.ledger).token();
         try (KeeperLink other = KeeperLink.connect(LiveTopic.patient(keeper))) {
@@ -186,24 +187,30 @@ public final class ShadowMain {
     }
 
     private void noticesWrong() throws Exception {
-        LiveTopic shadow = worked(shadow(keeper));
-        Copies.untilEqual(shadow, SUBSCRIPTION);
-        spoil(shadow, 11);
-        Counters counters = Copies.counters(shadow);
-        Copies.until(() -> counters.shadowDifferences.sum() == 1, "the wrong copy is not noticed");
-        Copies.untilEqual(shadow, SUBSCRIPTION);
-        ack(shadow, 23);
-        Copies.untilEqual(shadow, SUBSCRIPTION);
-        check(counters.shadowDifferences.sum() == 1, "a copy that is right again is taken for a wrong one");
-        end(shadow);
+        try (Gate gate = new Gate(keeper)) {
+            LiveTopic shadow = worked(shadow(gate.address()));
+            Copies.untilEqual(shadow, SUBSCRIPTION);
+            spoil(shadow, 11, gate);
+            gate.open();
+            Counters counters = Copies.counters(shadow);
+            Copies.until(() -> counters.shadowDifferences.sum() == 1, "the wrong copy is not noticed");
+            Copies.untilEqual(shadow, SUBSCRIPTION);
+            ack(shadow, 23);
+            Copies.untilEqual(shadow, SUBSCRIPTION);
+            check(counters.shadowDifferences.sum() == 1, "a copy that is right again is taken for a wrong one");
+            end(shadow);
+        }
     }
 
     private void keepsAfterShadow() throws Exception {
-        LiveTopic shadow = worked(shadow(keeper));
-        Copies.untilEqual(shadow, SUBSCRIPTION);
-        Naive before = state(shadow);
-        spoil(shadow, 11);
-        shadow.crash(); // with a wrong copy
+        Naive before;
+        try (Gate gate = new Gate(keeper)) {
+            LiveTopic shadow = worked(shadow(gate.address()));
+            Copies.untilEqual(shadow, SUBSCRIPTION);
+            before = state(shadow);
+            spoil(shadow, 11, gate);
+            shadow.crash(); // with a wrong copy
+        }
         LiveTopic kept = keep();
         same(before, state(kept));
         ack(kept, 24);
