@@ -149,7 +149,7 @@ def test_the_sources_are_those_of_the_release_and_nothing_that_was_built(release
         "README.md",
         "LICENSE",
     }
-    needed |= {"tools/build_protos.py", "tools/hatch_build.py", "daemon/cursorkeeper/app.py", "clients/cursorkeeper_client/py.typed"}
+    needed |= {"tools/build_protos.py", "tools/hatch_build.py", "daemon/cursorkeeper/app.py", "clients/cursorkeeper_clients/py.typed"}
     assert needed <= set(found)
     assert not [name for name in found if name.endswith((".jar", ".class", ".pyc", "_pb2.py")) or "target" in name.split("/")]
     assert {(member.uid, member.mtime) for member in found.values()} == {(0, found["LICENSE"].mtime)}
