@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.core.table import diagram
+from tools import settings_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -117,6 +118,13 @@ def test_the_sites_programs_fit_beside_the_tests() -> None:
         dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / f"requirements-{name}.lock").read_text(), re.MULTILINE)) for name in ("dev", "docs")
     )
     assert {name: version for name, version in sites.items() if ours.get(name, version) != version} == {}
+
+
+def test_the_settings_are_those_of_the_help() -> None:
+    page = settings_page.PAGE.read_text()
+    found = settings_page.TABLES.search(page)
+    assert found is not None
+    assert found[0] == settings_page.tables(), "run tools/settings_page.py"
 
 
 def pages() -> list[tuple[str, str]]:
