@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.core.table import diagram
+from cursorkeeper.settings import Settings
 from tools import settings_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,6 +126,16 @@ def test_the_settings_are_those_of_the_help() -> None:
     found = settings_page.TABLES.search(page)
     assert found is not None
     assert found[0] == settings_page.tables(), "run tools/settings_page.py"
+
+
+def test_the_page_of_the_ack_stream_has_every_code_and_no_other_name() -> None:
+    page, proto = ((ROOT / name).read_text() for name in ("docs/reference/ack-stream.md", "proto/acks.proto"))
+    codes = re.search(r"enum RefusedCode \{(.*?)\n\}", proto, re.DOTALL)
+    assert codes is not None
+    table = page[page.index("| code of `Refused` |") :]
+    assert set(re.findall(r"^\| `([A-Z_]+)` \|", table, re.MULTILINE)) == set(re.findall(r"^ +([A-Z_]+) = [1-9]", codes[1], re.MULTILINE))
+    named = set(re.findall(r"`([A-Za-z_]+)`", page)) - {"sources", "listen"}
+    assert not {name for name in named if not re.search(rf"\b{name}\b", proto) and name not in Settings.__struct_fields__}
 
 
 def pages() -> list[tuple[str, str]]:
