@@ -15,7 +15,7 @@ pytestmark = pytest.mark.jvm
 
 TARGET = Path(__file__).resolve().parents[3] / "java" / "keeper-client" / "target"
 JAR = TARGET / "cursorkeeper-keeper-client.jar"
-SUITE_MAX_S = 240
+SUITE_MAX_S = 600
 
 
 def needed(path: Path) -> Path:

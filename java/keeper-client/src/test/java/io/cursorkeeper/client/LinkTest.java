@@ -429,7 +429,7 @@ class LinkTest {
             @Override
             public void paused(String reason) {
                 try {
-                    wakes.await(60, TimeUnit.SECONDS);
+                    wakes.await(5 * Testing.WAIT_MAX_S, TimeUnit.SECONDS);
                 } catch (InterruptedException e) {
                     Thread.currentThread().interrupt();
                 }

@@ -57,7 +57,7 @@ final class Recorder implements CursorListener {
 
     /** Returns once something that begins so was heard. */
     synchronized void await(String beginning) {
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(Testing.WAIT_MAX_S);
         while (heard.stream().noneMatch(each -> each.startsWith(beginning))) {
             long left = TimeUnit.NANOSECONDS.toMillis(end - System.nanoTime());
             if (left <= 0) {

@@ -17,6 +17,9 @@ import java.util.function.BooleanSupplier;
 /** Small helpers of the tests. */
 final class Testing {
 
+    /** A limit for what never comes, also on a busy machine. */
+    static final int WAIT_MAX_S = 120;
+
     static final ExecutorService ANSWERS = Executors.newCachedThreadPool(task -> {
         Thread made = new Thread(task, "answers");
         made.setDaemon(true);
@@ -28,12 +31,12 @@ final class Testing {
     static LinkSettings settings(String address) {
         return LinkSettings.of(address, ANSWERS)
                 .withBackOff(Duration.ofMillis(10), Duration.ofMillis(200))
-                .withTimeouts(Duration.ofSeconds(30), Duration.ofSeconds(30));
+                .withTimeouts(Duration.ofSeconds(WAIT_MAX_S / 2), Duration.ofSeconds(WAIT_MAX_S / 2));
     }
 
     static <T> T get(CompletableFuture<T> future) {
         try {
-            return future.get(60, TimeUnit.SECONDS);
+            return future.get(WAIT_MAX_S, TimeUnit.SECONDS);
         } catch (ExecutionException e) {
             if (e.getCause() instanceof KeeperException why) {
                 throw why;
@@ -49,10 +52,10 @@ final class Testing {
     }
 
     static void until(BooleanSupplier condition) {
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_MAX_S);
         while (!condition.getAsBoolean()) {
             if (System.nanoTime() > end) {
-                throw new AssertionError("not within 60 s");
+                throw new AssertionError("not within " + WAIT_MAX_S + " s");
             }
             try {
                 Thread.sleep(2);

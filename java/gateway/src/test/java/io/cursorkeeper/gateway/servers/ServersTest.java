@@ -143,7 +143,7 @@ class ServersTest {
     assertTrue(asked(third, "dump").contains("Sessions with Ephemerals"));
 
     String uri = "zk+hierarchical://" + first.address() + ";" + second.address() + ";" + third.address() + "/ledgers";
-    assertTrue(Cluster.initialise(uri, 10_000));
+    assertTrue(Cluster.initialise(uri, 60_000));
     assertFalse(Cluster.initialise(uri, 0));
     BookieNode named = bookie(1, uri, "--advertised-address", "localhost");
     assertEquals("localhost:" + ports.of("bookie-1", 0), named.address());
