@@ -13,7 +13,6 @@ import numpy as np
 from pyroaring import BitMap
 
 from cursorkeeper import connections
-from cursorkeeper.cli.output import Bar
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.names import CursorName
@@ -21,6 +20,7 @@ from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.migration.cursor_maker import Imported, Part, make_cursor
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal.output import Bar
 
 FIRST_LEDGER = 1_000
 STALL_S = 600.0
@@ -60,6 +60,6 @@ class LargeCursor:
 
 
 async def make(settings: Settings, source: LargeCursor) -> Imported:
-    """Raises CommandError."""
+    """Raises ProblemError."""
     async with connections.ports(settings, "writer") as ports:
         return await make_cursor(ports, settings, source, Bar("large cursor"), stall_s=STALL_S, rng=random.Random(1))

@@ -275,7 +275,7 @@ class Daemon:
 
 
 def _zookeeper_missing(error: zk.ZooKeeperError, what: str) -> StartError:
-    return StartError(f"{what}: {error}", error.hint, passing=error.kind in (zk.Kind.UNKNOWN, zk.Kind.NOT_DONE))
+    return StartError(f"{what}: {error}", error.remedy, passing=error.kind in (zk.Kind.UNKNOWN, zk.Kind.NOT_DONE))
 
 
 async def run(settings: Settings, *, parent_pid: int = 0) -> int:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper.cli.output import say
-from cursorkeeper.cli.problems import AWAY, CommandError
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings, SettingsError
+from cursorkeeper.terminal.output import say
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
@@ -80,7 +80,7 @@ async def _reached(start: Awaitable[None], what: str) -> None:
 
 @asynccontextmanager
 async def zookeeper(settings: Settings, start_timeout_s: float | None = None) -> AsyncIterator[ZooKeeper]:
-    """Raises CommandError if it does not answer."""
+    """Raises ProblemError if it does not answer."""
     from cursorkeeper.zookeeper.client import ZooKeeperClient
 
     client = ZooKeeperClient(zookeeper_settings(settings, start_timeout_s))
@@ -88,8 +88,10 @@ async def zookeeper(settings: Settings, start_timeout_s: float | None = None) ->
         try:
             await _reached(client.start(), f"ZooKeeper at {settings.zookeeper}")
         except zk.ZooKeeperError as e:
-            raise CommandError(
-                f"ZooKeeper at {settings.zookeeper} does not answer: {e.message or e}", f"{e.hint}; --zookeeper names another one", AWAY
+            raise ProblemError(
+                f"ZooKeeper at {settings.zookeeper} does not answer: {e.message or e}",
+                f"{e.remedy}; --zookeeper names another one",
+                Kind.AWAY,
             ) from e
         yield client
     finally:
@@ -98,7 +100,7 @@ async def zookeeper(settings: Settings, start_timeout_s: float | None = None) ->
 
 @asynccontextmanager
 async def gateway(settings: Settings, role: str, start_timeout_s: float | None = None) -> AsyncIterator[LedgerStore]:
-    """Raises CommandError if it does not answer. A reader cannot fence, write or delete."""
+    """Raises ProblemError if it does not answer. A reader cannot fence, write or delete."""
     from cursorkeeper.bookkeeper.client import GatewayClient
 
     client = GatewayClient(gateway_settings(settings, role, start_timeout_s))
@@ -106,10 +108,10 @@ async def gateway(settings: Settings, role: str, start_timeout_s: float | None =
         try:
             await _reached(client.start(), f"the ledger gateway at {settings.gateway}")
         except bk.GatewayRetry as e:
-            raise CommandError(
+            raise ProblemError(
                 f"the ledger gateway at {settings.gateway} does not answer: {e.message or e.reason}",
                 "start it, or name another one with --gateway; its own log says more",
-                AWAY,
+                Kind.AWAY,
             ) from e
         yield client
     finally:
@@ -118,7 +120,7 @@ async def gateway(settings: Settings, role: str, start_timeout_s: float | None =
 
 @asynccontextmanager
 async def ports(settings: Settings, role: str = "reader") -> AsyncIterator[Ports]:
-    """Footers and ledgers, connected. Raises CommandError, SettingsError."""
+    """Footers and ledgers, connected. Raises ProblemError, SettingsError."""
     gateway_settings(settings, role)  # a wrong setting is told before anything is waited for
     async with zookeeper(settings) as keeper, gateway(settings, role) as ledgers:
         yield Ports(keeper, ledgers, footer_store(keeper, settings))

@@ -24,9 +24,10 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from cursorkeeper.cli.main import PlainCommand
-from cursorkeeper.cli.options import BrokerConf, Config, Debug, Gateway, Root, Zookeeper
-from cursorkeeper.cli.problems import USAGE, Problem, install
+from cursorkeeper.problems import Kind, Problem
+from cursorkeeper.terminal.failure import USAGE, install, show
+from cursorkeeper.terminal.help import PlainCommand
+from cursorkeeper.terminal.options import BrokerConf, Config, Debug, Gateway, Root, Zookeeper
 from cursorkeeper_pipeline import job_file
 from cursorkeeper_pipeline.jobs.frame import FAILED, JOBS, LOCAL, SETTINGS_FIELD, Job, Reporter
 from cursorkeeper_pipeline.redaction import SECRET_OPTIONS
@@ -78,7 +79,7 @@ class JobGroup(TyperGroup):
             return name, stub, rest
         missing = [module for module in EXTRA if find_spec(module) is None]
         if missing:
-            Problem(f"the pipeline needs {', '.join(missing)}", install("spark"), USAGE).show()
+            show(Problem(f"the pipeline needs {', '.join(missing)}", install("spark"), Kind.USAGE))
             raise typer.Exit(USAGE)
         return name, command(name), rest
 
@@ -157,9 +158,9 @@ def execute(name: str, job: Job, given: Mapping[str, Any]) -> int:
     except Exception as error:
         if given["debug"]:
             traceback.print_exc()
-        from cursorkeeper_pipeline.failures import problem_of
+        from cursorkeeper_pipeline.failures import problem_of_job
 
-        problem_of(error).show()
+        show(problem_of_job(error))
         return FAILED
 
 
@@ -210,7 +211,7 @@ def _runs_at(values: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _settings(values: Mapping[str, Any]) -> Any:
-    from cursorkeeper.cli.options import settings_of
+    from cursorkeeper.terminal.options import settings_of
 
     paths = [Path(values[key]) if values.get(key) else None for key in ("config", "broker_conf")]
     return settings_of(*paths, zookeeper=values.get("zookeeper"), gateway=values.get("gateway"), root=values.get("root"))

@@ -1,13 +1,19 @@
 """Errors of a job as people read them: a line and a remedy, also when they come out of a task as a Python traceback in Java's.
 
-Owns how our own message is found in Spark's. Invariant: what is shown is the innermost error of ours, if there is one.
+Owns how a problem is put into a task's failure, of which Spark carries nothing but its text, and how it is found in Spark's own. Invariant:
+what is shown is the innermost error of ours, if there is one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from cursorkeeper.cli.problems import USAGE, Problem, explain
+from cursorkeeper.bookkeeper.errors import GatewayError
+from cursorkeeper.core.errors import CursorKeeperError
+from cursorkeeper.problems import Kind, Problem, ProblemError, problem_of
+from cursorkeeper.zookeeper.errors import ZooKeeperError
 from cursorkeeper_pipeline.source.options import OptionError
 
 _OURS = re.compile(r"^[ \t|]*(?:\S*?: )?cursorkeeper[\w.]*\.(\w+): (.*)$", re.MULTILINE)
@@ -24,15 +30,32 @@ MORE = "run it again with --debug to see all of it, or with --conf spark.log.lev
 WORKERS = "give the workers this environment: --print-submit shows how, with PYSPARK_PYTHON and --archives"
 
 
-def problem_of(error: BaseException) -> Problem:
-    """The problem that an exception of a job stands for. The exit code is not to be used: a job that failed ends with 2."""
+class TaskError(ProblemError):
+    """A problem on its way through Spark: its text holds the remedy, too."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem), problem.remedy, problem.kind)
+        self.args = (problem.told,)
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Errors of a task, as `from_spark` finds them."""
+    try:
+        yield
+    except (CursorKeeperError, GatewayError, ZooKeeperError) as e:
+        raise TaskError(problem_of(e)) from e
+
+
+def problem_of_job(error: BaseException) -> Problem:
+    """The problem that an exception of a job stands for. A job that failed ends with 2, whatever its kind."""
     if isinstance(error, OptionError):
-        return Problem(error.message, error.remedy or "correct the option; --help lists them", USAGE)
+        return Problem(error.message, error.remedy or "correct the option; --help lists them", Kind.USAGE)
     if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
         return from_spark(str(error))
     if _OURS.search(str(error)):
         return from_spark(str(error))
-    return explain(error)
+    return problem_of(error)
 
 
 def from_spark(text: str) -> Problem:
@@ -40,16 +63,16 @@ def from_spark(text: str) -> Problem:
     found = _OURS.findall(text)
     if found:
         message, _, remedy = found[-1][1].partition(". What to do: ")
-        return Problem(message, remedy or MORE, USAGE)
+        return Problem(message, remedy or MORE, Kind.USAGE)
     missing = _MISSING.findall(text)
     if missing:
-        return Problem(f"a Python of Spark has not what is needed: {missing[-1]}", WORKERS, USAGE)
+        return Problem(f"a Python of Spark has not what is needed: {missing[-1]}", WORKERS, Kind.USAGE)
     if _NO_JVM in text:
-        return Problem("Spark: its JVM did not start", JVM, USAGE)
+        return Problem("Spark: its JVM did not start", JVM, Kind.USAGE)
     raised = _PYTHON.findall(text) if "Traceback" in text else []
     if raised:
-        return Problem(f"Spark: {raised[-1][0]}: {raised[-1][1]}"[:LINE_MAX], MORE, USAGE)
+        return Problem(f"Spark: {raised[-1][0]}: {raised[-1][1]}"[:LINE_MAX], MORE, Kind.USAGE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith(_CALLING):
         lines = [lines[1].removeprefix(": ")]
-    return Problem(f"Spark: {(lines[0] if lines else 'no message')[:LINE_MAX]}", MORE, USAGE)
+    return Problem(f"Spark: {(lines[0] if lines else 'no message')[:LINE_MAX]}", MORE, Kind.USAGE)

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cursorkeeper import connections
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.problems import ProblemError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.jobs import archive
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
@@ -226,7 +226,7 @@ async def runs_that_are_refused(kept: Archive) -> None:
         (empty, "no cursor was read.*What to do"),
         (replace(source, root=f"{source.root}-mistyped"), "does not exist"),
     ):
-        with pytest.raises((OptionError, CommandError), match=said_of_it):
+        with pytest.raises((OptionError, ProblemError), match=said_of_it):
             await kept.run("2026-11-21", source=wrong)
         assert kept.files(21) == before
 

@@ -10,13 +10,13 @@ import pytest
 
 from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.connections import footer_store
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState, Previous, SnapshotBase, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.inspection.checks import FINDINGS_MAX, Report
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.checks import Checked, Checker, Finding, Room, _has_moved, batch_of, findings_of, needed_bytes
@@ -131,14 +131,14 @@ async def test_a_root_that_is_not_there_is_not_a_clean_one() -> None:
         asked += 1
         return gateway
 
-    with pytest.raises(CommandError, match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181 does not exist") as told:
+    with pytest.raises(ProblemError, match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181 does not exist") as told:
         await check_root(session, ledgers, OPTIONS)
     assert "chroot" in told.value.problem.remedy and "backup" in told.value.problem.remedy
 
     await session.ensure_path(ROOT)
     await check_root(session, ledgers, OPTIONS)  # before the first daemon: nothing is anybody's
     await gateway.create(LedgerSpec(3, 3, 2), {"application": APPLICATION})
-    with pytest.raises(CommandError, match="no deployment id") as told:
+    with pytest.raises(ProblemError, match="no deployment id") as told:
         await check_root(session, ledgers, OPTIONS)
     assert "backup" in told.value.problem.remedy and asked == 2
 

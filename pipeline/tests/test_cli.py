@@ -15,10 +15,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cursorkeeper.cli import main as program
-from cursorkeeper.cli.problems import CommandError, install
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal.failure import install
 from cursorkeeper_pipeline import cli, job_file
-from cursorkeeper_pipeline.failures import from_spark, problem_of
+from cursorkeeper_pipeline.failures import from_spark, problem_of_job
 from cursorkeeper_pipeline.jobs import frame
 from cursorkeeper_pipeline.redaction import is_secret, masked
 from cursorkeeper_pipeline.source.options import OptionError
@@ -292,7 +293,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "worker.py", line 1, in main
-cursorkeeper.cli.problems.CommandError: ZooKeeper: 127.0.0.1:1 does not answer. What to do: start it, or name another
+cursorkeeper_pipeline.failures.TaskError: ZooKeeper: 127.0.0.1:1 does not answer. What to do: start it, or name another
 \tat org.apache.spark.sql.errors.QueryCompilationErrors$.x(QueryCompilationErrors.scala:2000)
 """
 
@@ -310,10 +311,10 @@ def test_a_worker_without_our_code_is_told_what_it_needs() -> None:
 def test_what_is_not_ours_keeps_its_first_line() -> None:
     from pyspark.errors import AnalysisException
 
-    found = problem_of(AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03\n\tat java.x"))
+    found = problem_of_job(AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03\n\tat java.x"))
     assert found.message == "Spark: [PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03" and "--debug" in found.remedy
-    assert problem_of(CommandError("no", "do")).remedy == "do"
-    assert "internal error" in problem_of(KeyError("x")).message
+    assert problem_of_job(ProblemError("no", "do")).remedy == "do"
+    assert "internal error" in problem_of_job(KeyError("x")).message
 
 
 def test_a_line_says_how_far_a_remote_query_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.bookkeeper.errors import GatewayRefused
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer, FooterState, InlineBase, SnapshotBase
 from cursorkeeper.core.state import AckState
@@ -99,7 +100,7 @@ async def exist(world: CliWorld, ledgers: set[int]) -> set[int]:
         try:
             await ports.ledgers.metadata(ledger)
             found.add(ledger)
-        except compacting.GatewayRefused:
+        except GatewayRefused:
             pass
     return found
 

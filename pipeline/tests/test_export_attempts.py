@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.bookkeeper.port import LedgerSpec
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import custom_metadata
+from cursorkeeper.problems import ProblemError
 from cursorkeeper_pipeline.jobs import export
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
 from cursorkeeper_pipeline.sinks.comparing import Comparing
@@ -151,7 +151,7 @@ async def test_a_sweep_leaves_the_live_ledgers_of_another_cluster(stack: Standal
         assert "1 ledger(s) that say run test-run are left, for they have no token" in said and f"ledger {old} says run" in said
         assert {old, live} <= await one.pulsar_ledgers()
         given = export.Arguments(settings=one.settings, id=RUN, abort=True, pulsar_zookeeper=other.pulsar.zookeeper)
-        with pytest.raises(CommandError, match="exports to the Pulsar of"):
+        with pytest.raises(ProblemError, match="exports to the Pulsar of"):
             await asyncio.to_thread(export.before, one.options(), given, Reporter("export", str(tmp_path)))
         record = await one.record(kind="export").find()
         assert record is not None and record.state is State.OPEN, "an abort at the wrong Pulsar decides nothing"

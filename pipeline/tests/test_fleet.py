@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, IsNotNull
 
 from cursorkeeper.bookkeeper.port import LedgerSpec
-from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names as pulsar_names
 from cursorkeeper.migration.cluster import Selection
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
@@ -156,7 +156,7 @@ async def test_the_plan_holds_every_bucket_and_no_name(world: World) -> None:
         parts = await plan_buckets(world.zk, chosen, 256)
         assert len(parts) == tasks and sorted(b for part in parts for b in part.buckets) == sorted(BUCKETS), chosen
     assert len(await plan_buckets(world.zk, options(), 10)) == 10
-    with pytest.raises(CommandError, match=f"/no/root in ZooKeeper at z:1 does not exist.*z:1 --root {ROOT}"):
+    with pytest.raises(ProblemError, match=f"/no/root in ZooKeeper at z:1 does not exist.*z:1 --root {ROOT}"):
         await plan_buckets(world.zk, options(root="/no/root"), 256)
 
 
@@ -220,9 +220,9 @@ async def test_a_plan_is_patient_for_a_while(world: World) -> None:
     world.zk.faults.chance("children", 0.3, UnknownNotDone())
     assert len(await plan_buckets(world.zk, options(waitS="5"), 256)) == 8
     world.zk.faults.chance("children", 1.0, UnknownNotDone())
-    with pytest.raises(CommandError, match=r"ZooKeeper at z:1 did not answer for 0\.2 s") as told:
+    with pytest.raises(ProblemError, match=r"ZooKeeper at z:1 did not answer for 0\.2 s") as told:
         await plan_buckets(world.zk, options(), 256)
-    assert told.value.problem.exit_code == AWAY
+    assert told.value.kind is Kind.AWAY
 
 
 async def test_a_plan_sees_what_was_committed_before_it_began(world: World) -> None:

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as codec
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
@@ -129,7 +129,7 @@ async def test_a_node_that_is_no_cursor_s_own_is_nobody_s(zk: FakeZooKeeper) -> 
 
 
 async def test_no_root_is_no_empty_fleet(zk: FakeZooKeeper) -> None:
-    with pytest.raises(CommandError, match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181 does not exist, so nothing can be said"):
+    with pytest.raises(ProblemError, match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181 does not exist, so nothing can be said"):
         await found(zk, options(), ["000", "fff"])
     await FooterStore(zk, Settings().encode, root=ROOT).deployment()  # as the first daemon makes it
     assert not await found(zk, options())
@@ -163,9 +163,9 @@ async def test_lost_answers_are_asked_for_again_and_patience_ends(server: FakeZo
     impatient = server.session(settings=ZooKeeperSettings(request_timeout_s=0.05))
     await impatient.start()
     server.stop()
-    with pytest.raises(CommandError, match=r"127\.0\.0\.1:2181 did not answer for 0\.1 s") as told:
+    with pytest.raises(ProblemError, match=r"127\.0\.0\.1:2181 did not answer for 0\.1 s") as told:
         await found(impatient, options(waitS="0.1"))
-    assert told.value.problem.exit_code == AWAY and "waitS" in told.value.problem.remedy
+    assert told.value.kind is Kind.AWAY and "waitS" in told.value.problem.remedy
 
 
 async def test_nothing_is_under_way_while_a_batch_is_looked_at(zk: FakeZooKeeper) -> None:

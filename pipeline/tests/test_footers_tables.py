@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format import footer as codec
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart
@@ -64,7 +64,7 @@ def test_a_fleet_over_parts_is_the_fleet(stack: Standalone, root: str) -> None:
 def test_a_chroot_is_the_root_of_everything(stack: Standalone, root: str) -> None:
     write(stack, f"/a/chroot{root}", [footer_of(name_of(at), at) for at in range(50)])
     assert rows(Cursors(), options(zookeeper=f"{stack.zookeeper}/a/chroot", root=root)).num_rows == 50
-    with pytest.raises(CommandError, match=rf"{root} .* does not exist"):
+    with pytest.raises(ProblemError, match=rf"{root} .* does not exist"):
         rows(Cursors(), options(zookeeper=stack.zookeeper, root=root))
 
 
@@ -87,9 +87,9 @@ def test_modes_and_tombstones(stack: Standalone, root: str) -> None:
     assert read[flipped.display]["footer_bytes"] == len(data)
     assert rows(Cursors(), options(**given, deleted="true")).num_rows == 4
     strict = {**given, "mode": "failfast", "topic": flipped.topic}
-    with pytest.raises(CommandError, match=r"persistent://t2/n0/topic-2\|sub: footer: crc32c .* What to do: .*inspect.*permissive"):
+    with pytest.raises(ProblemError, match=r"persistent://t2/n0/topic-2\|sub: footer: crc32c .* What to do: .*inspect.*permissive"):
         rows(Segments(), options(**strict))
-    with pytest.raises(CommandError, match="What to do: upgrade"):
+    with pytest.raises(ProblemError, match="What to do: upgrade"):
         rows(Segments(), options(**{**strict, "topic": newer.topic}))
     assert rows(Cursors(), options(**{**strict, "topic": good.topic})).num_rows == 1
 
@@ -106,7 +106,7 @@ def test_one_named_cursor_is_one_part(stack: Standalone, root: str) -> None:
 
 
 def test_a_zookeeper_that_is_not_there_is_told_with_what_to_do() -> None:
-    with pytest.raises(CommandError, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer.*What to do: "):
+    with pytest.raises(ProblemError, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer.*What to do: "):
         Cursors().plan(options(zookeeper="127.0.0.1:1", waitS="0.2"))
 
 

@@ -11,7 +11,6 @@ import pytest
 from pyroaring import BitMap
 
 from cursorkeeper.bookkeeper.port import LedgerSpec
-from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, Previous
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
@@ -19,6 +18,8 @@ from cursorkeeper.core.values import Delta, Record
 from cursorkeeper.format import footer as codec
 from cursorkeeper.format import record
 from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.problems import Kind, ProblemError
+from cursorkeeper.terminal.failure import NO, exit_code
 from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline.decode.deltas import ACK, DAMAGED, KINDS, MISSING, Piece
 from cursorkeeper_pipeline.source import history
@@ -120,9 +121,9 @@ async def test_a_ledger_that_is_shorter_than_said_is_damage(world: World, closed
         monkeypatch.setattr(ledger, "info", lambda: said_of_it)
     there = 3 if closed_at == "by its footer" else 2
     assert said(await world.pieces()) == [*[(1, at, ACK) for at in range(there)], (1, there, DAMAGED), (2, 0, ACK), (2, 1, ACK)]
-    with pytest.raises(CommandError, match=rf"ledger 1 ends before entry {there}, and its last entry should be 9") as told:
+    with pytest.raises(ProblemError, match=rf"ledger 1 ends before entry {there}, and its last entry should be 9") as told:
         await world.pieces(mode="failfast")
-    assert told.value.problem.exit_code == NO
+    assert exit_code(told.value.problem) == NO
 
 
 async def test_what_is_read_before_a_ledger_is_deleted_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +144,9 @@ async def test_a_ledger_without_bookies_is_a_row_and_hides_nothing_else(world: W
     world.bookies.damage(1, 2, Damage.GONE)
     await write_footers(world.zk, ROOT, [chained(ChainLedger(1, 3), ChainLedger(2, 1))])
     assert said(await world.pieces()) == [(1, 0, ACK), (1, 1, ACK), (1, 2, AWAY_KIND), (2, 0, ACK), (2, 1, ACK)]
-    with pytest.raises(CommandError, match="ledger 1 cannot be read for") as told:
+    with pytest.raises(ProblemError, match="ledger 1 cannot be read for") as told:
         await world.pieces(mode="failfast")
-    assert told.value.problem.exit_code == AWAY
+    assert told.value.kind is Kind.AWAY
 
 
 async def test_a_cursor_whose_open_ledger_has_no_bookies_is_a_row(world: World) -> None:
@@ -167,7 +168,7 @@ async def test_a_cursor_that_is_busier_than_its_reader_is_a_row(world: World, mo
 
     monkeypatch.setattr(Reader, "one", moved_on)
     assert said(await world.pieces()) == [(-1, -1, AWAY_KIND)]
-    with pytest.raises(CommandError, match="changes faster than it can be read"):
+    with pytest.raises(ProblemError, match="changes faster than it can be read"):
         await world.pieces(mode="failfast")
 
 
@@ -186,6 +187,6 @@ async def test_cursors_out_of_reach_one_after_another_are_a_system_that_is_away(
         world.ledger(at + 1, records(0, 1, name))
     await write_footers(world.zk, ROOT, [chained(ChainLedger(at + 1, 0), name=name) for at, name in enumerate(names)])
     assert sorted(await read(9)) == [(at + 1, 0, AWAY_KIND if at < 9 else ACK) for at in range(len(names))]
-    with pytest.raises(CommandError, match=r"cursors one after another could not be read") as told:
+    with pytest.raises(ProblemError, match=r"cursors one after another could not be read") as told:
         await read(len(names))
-    assert told.value.problem.exit_code == AWAY
+    assert told.value.kind is Kind.AWAY

@@ -12,10 +12,10 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.problems import ProblemError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.history import Deltas, History
 from cursorkeeper_pipeline.source.keys import cursor_key
@@ -51,7 +51,7 @@ def test_what_was_acked_is_told(stack: Standalone, root: str) -> None:
             return {name: await made.closed(name, rounds=1 + at % 4) for at, name in enumerate(NAMES)}
 
     footers = asyncio.run(make())
-    with pytest.raises(CommandError, match=r"/nobody/cursors .* does not exist"):
+    with pytest.raises(ProblemError, match=r"/nobody/cursors .* does not exist"):
         rows(options_of(stack, "/nobody/cursors", "deltas"))
     found = rows(options_of(stack, root, "deltas", tasks="3"))
     for at, name in enumerate(NAMES):
@@ -94,7 +94,7 @@ def test_damage_is_a_row_or_the_end(stack: Standalone, root: str) -> None:
     for name, said in (
         (flipped, f"ledger {copy} entry 2: crc32c"), (gone, f"ledger {missing} does not exist"), (garbage, "not JSON"),
     ):  # fmt: skip
-        with pytest.raises(CommandError, match=rf"{name.topic}.*{said}.*What to do: "):
+        with pytest.raises(ProblemError, match=rf"{name.topic}.*{said}.*What to do: "):
             rows(options_of(stack, root, "deltas", mode="failfast", topic=name.topic))
 
 

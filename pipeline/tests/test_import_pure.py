@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from cursorkeeper.cli.problems import CommandError, Problem
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -21,6 +20,7 @@ from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.outcome import Outcome
+from cursorkeeper.problems import Problem, ProblemError
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import UNTOLD, differs
@@ -67,12 +67,12 @@ async def test_a_run_is_begun_continued_done_and_then_over(server: FakeZooKeeper
 async def test_an_id_is_of_one_run_only(server: FakeZooKeeperServer) -> None:
     record = RunRecord(await session(server), "/ck/imports", "r")
     await record.begin("import", ABOUT)
-    with pytest.raises(CommandError, match="refresh is '' there and 'true' now"):
+    with pytest.raises(ProblemError, match="refresh is '' there and 'true' now"):
         await record.begin("import", {**ABOUT, "refresh": "true"})
-    with pytest.raises(CommandError, match="it is an import"):
+    with pytest.raises(ProblemError, match="it is an import"):
         await record.begin("export", ABOUT)
     await record.decide(State.ABORTED)
-    with pytest.raises(CommandError, match="was aborted"):
+    with pytest.raises(ProblemError, match="was aborted"):
         await record.begin("import", ABOUT)
 
 
@@ -94,10 +94,10 @@ async def test_a_record_that_is_none_or_gone_is_told(server: FakeZooKeeperServer
     zookeeper = await session(server)
     record = RunRecord(zookeeper, "/ck/imports", "r")
     for asked in (record.check_open(), record.decide(State.ABORTED)):
-        with pytest.raises(CommandError, match=r"gone|there is no run r"):
+        with pytest.raises(ProblemError, match=r"gone|there is no run r"):
             await asked
     await zookeeper.ensure_path("/ck/imports/r")
-    with pytest.raises(CommandError, match="is not the record of a run"):
+    with pytest.raises(ProblemError, match="is not the record of a run"):
         await record.begin("import", ABOUT)
 
 
@@ -105,7 +105,7 @@ def test_ids_and_places() -> None:
     assert id_of("import", {"a": "1", "b": "2"}) == id_of("import", {"b": "2", "a": "1"}) != id_of("import", {"a": "2", "b": "1"})
     assert checked_id(id_of("export", ABOUT)).startswith("export-")
     for wrong in ("", "a/b", ".x", "x" * 65):
-        with pytest.raises(CommandError, match="cannot be the name of a run"):
+        with pytest.raises(ProblemError, match="cannot be the name of a run"):
             checked_id(wrong)
     assert folder_of("/cursorkeeper/cursors", "import") == "/cursorkeeper/imports" and folder_of("/cursors", "claim") == "/claims"
 
@@ -155,7 +155,7 @@ async def test_a_dead_process_of_this_host_holds_nothing_and_one_elsewhere_does(
             await held.__aexit__(None, None, None)
             assert await dead.zookeeper.children("/ck/claims") == []
             continue
-        with pytest.raises(CommandError, match=rf"another attempt \(run r, task 1, process {nobody} on elsewhere\) has worked on it"):
+        with pytest.raises(ProblemError, match=rf"another attempt \(run r, task 1, process {nobody} on elsewhere\) has worked on it"):
             async with next_one.held(NAME):
                 raise AssertionError("it is held")
         dead.zookeeper.expire()  # type: ignore[attr-defined]
@@ -268,7 +268,7 @@ def test_rows_fit_their_schema() -> None:
 
     numbers = {"epoch": 3, "acked": 9, "ranges": 2, "partialBatches": 0, "missing": 1, "extra": 0, "seconds": 0.5, "freshness": {}}
     well = Outcome(str(REF), "imported", True, "text", ("a", "b"), numbers)
-    bad = Outcome(str(REF), "failed", False, problem=Problem("what", "do", 1))
+    bad = Outcome(str(REF), "failed", False, problem=Problem("what", "do"))
     table = pa.Table.from_pylist([row_of(REF, well, "w"), row_of(REF, bad, "w")], schema=OUTCOMES)
     table.validate(full=True)
     assert table.column("notes").to_pylist() == ["a\nb", None] and table.column("problem").to_pylist() == [None, "what"]

@@ -7,9 +7,9 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.keys import cursor_key
@@ -85,5 +85,5 @@ def test_verdicts(stack: Standalone, root: str) -> None:
 def test_a_root_that_is_not_there_is_refused(stack: Standalone, root: str) -> None:
     for table in ("ledgers", "cursors", "hole_stats", "deltas", "checks"):
         options = options_of(stack, "/nothing/here", table)
-        with pytest.raises(CommandError, match=r"^/nothing/here in ZooKeeper at .* does not exist, so nothing can be said of its cursors"):
+        with pytest.raises(ProblemError, match=r"^/nothing/here in ZooKeeper at .* does not exist, so nothing can be said of its cursors"):
             table_of(table).plan(options)

@@ -17,7 +17,6 @@ from pyroaring import BitMap
 
 from cursorkeeper import connections
 from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey
@@ -26,6 +25,7 @@ from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position
 from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline import schemas
@@ -137,7 +137,7 @@ async def test_a_cursor_whose_bookies_are_gone_is_a_row() -> None:
 
 async def test_all_of_them_are_a_system_that_is_away() -> None:
     world = await lost_cursors(AWAY_IN_A_ROW_MAX + 1, AWAY_IN_A_ROW_MAX + 1)
-    with pytest.raises(CommandError, match="cursors one after another could not be read"):
+    with pytest.raises(ProblemError, match="cursors one after another could not be read"):
         await told_of(world, 0)
 
 
@@ -259,9 +259,9 @@ def test_what_is_told(spark: SparkSession, stack: Standalone, root: str) -> None
         "DAMAGED": 2,
         "MISSING": 1,
     }
-    with pytest.raises(CommandError, match=r"bad\|.*What to do: "):
+    with pytest.raises(ProblemError, match=r"bad\|.*What to do: "):
         rows(options_of(stack, chroot, mode="failfast"))
-    with pytest.raises(CommandError, match=r"/managed-ledgers: there is no such node.*What to do: "):
+    with pytest.raises(ProblemError, match=r"/managed-ledgers: there is no such node.*What to do: "):
         rows(options_of(stack, f"{chroot}/nowhere"))
 
 

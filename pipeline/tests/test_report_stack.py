@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.footer import FooterState, Stats, Truncation
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_pipeline.failures import problem_of
+from cursorkeeper.problems import ProblemError
+from cursorkeeper_pipeline.failures import problem_of_job
 from cursorkeeper_pipeline.jobs import archive, compact, export, report
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, read
 from cursorkeeper_pipeline.source.options import Options
@@ -68,10 +68,10 @@ def test_zookeeper_that_is_away_is_a_line_with_a_remedy(spark: SparkSession) -> 
     source = Options.parse({"zookeeper": "127.0.0.1:1", "waitS": "1"})
     with pytest.raises(Exception, match="Traceback") as of_spark:
         read(spark, source, "cursors").collect()
-    with pytest.raises(CommandError) as of_job:
+    with pytest.raises(ProblemError) as of_job:
         report.run(spark, source, report.Arguments(), Reporter("report"))
     for raised in (of_spark, of_job):
-        found = problem_of(raised.value)
+        found = problem_of_job(raised.value)
         assert "127.0.0.1:1" in found.message and found.remedy and "Traceback" not in found.message
         assert len(found.message) < 300 and "--debug" not in found.remedy
 
@@ -80,6 +80,6 @@ def test_zookeeper_that_is_away_is_a_line_with_a_remedy(spark: SparkSession) -> 
 def test_no_job_finds_a_fleet_that_is_not_there_well(job: Any, stack: Standalone, root: str, tmp_path: Path) -> None:
     """It is refused before Spark is asked for anything."""
     source = Options.parse({"zookeeper": f"{stack.zookeeper}/nobody", "root": root, "gateway": stack.gateway})
-    with pytest.raises(CommandError, match=f"{root} in ZooKeeper at {stack.zookeeper}/nobody does not exist"):
+    with pytest.raises(ProblemError, match=f"{root} in ZooKeeper at {stack.zookeeper}/nobody does not exist"):
         job.run(None, source, job.Arguments(), Reporter(job.__name__, str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()

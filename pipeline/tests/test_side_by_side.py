@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.problems import Kind, ProblemError
+from cursorkeeper.terminal.failure import NO, exit_code
+from cursorkeeper_pipeline.failures import telling
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
+from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
 
 
@@ -98,9 +100,9 @@ def test_a_request_is_not_late_because_its_caller_stood_still() -> None:
 
 
 def test_errors_carry_their_remedy_in_their_text() -> None:
-    with pytest.raises(CommandError, match=r"^c: p: m\. What to do: r$") as told, telling():
+    with pytest.raises(ProblemError, match=r"^c: p: m\. What to do: r$") as told, telling():
         raise MigrationError(Kind.AWAY, "c", "p", "m", "r")
-    assert told.value.problem.exit_code == AWAY
-    with pytest.raises(CommandError, match=r"x is wrong\. What to do: .*verify") as told, telling():
+    assert told.value.kind is Kind.AWAY
+    with pytest.raises(ProblemError, match=r"x is wrong\. What to do: .*verify") as told, telling():
         raise DamageError("x is wrong")
-    assert told.value.problem.exit_code == NO
+    assert exit_code(told.value.problem) == NO

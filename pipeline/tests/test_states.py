@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from cursorkeeper.bookkeeper.errors import GatewayRetry, Outcome
-from cursorkeeper.cli.problems import AWAY, CommandError, explain
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, SnapshotBase
@@ -22,7 +21,9 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.problems import Kind, ProblemError, problem_of
 from cursorkeeper_pipeline.decode.columns import Batches
+from cursorkeeper_pipeline.failures import telling
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart
@@ -30,7 +31,6 @@ from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
-from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Budget, StateReader
 from cursorkeeper_pipeline.source.units import Sized, Unit, UnitsPart, cut_units
@@ -174,7 +174,7 @@ async def broken(world: CliWorld, status: str, said: str, error: type[Exception]
     for table in TABLES:
         with pytest.raises(error, match=r"persistent://t/ns/topic\|sub") as told:
             await rows(world, table, mode="failfast")
-        assert said in str(told.value) and explain(told.value).remedy
+        assert said in str(told.value) and problem_of(told.value).remedy
 
 
 @virtual
@@ -207,7 +207,7 @@ async def test_a_lost_ledger(world: CliWorld) -> None:
     await world.closed(OTHER, l7=((1, 3),))
     footer = await world.closed(l7=((1, 3),))
     world.bookkeeper.lose_ledger(footer.chain[0].ledger)
-    await broken(world, "MISSING", f"ledger {footer.chain[0].ledger} does not exist", CommandError)
+    await broken(world, "MISSING", f"ledger {footer.chain[0].ledger} does not exist", ProblemError)
 
 
 @virtual
@@ -282,7 +282,7 @@ async def test_a_cursor_whose_bookies_are_gone_is_a_row(world: CliWorld, monkeyp
     await world.closed(OTHER, l7=((1, 3),))
     footer = await world.closed(l7=((1, 3),))
     await lose(world, monkeypatch, {footer.chain[0].ledger})
-    await broken(world, "AWAY", "BOOKIE_UNREACHABLE", CommandError)
+    await broken(world, "AWAY", "BOOKIE_UNREACHABLE", ProblemError)
 
 
 @virtual
@@ -294,7 +294,7 @@ async def test_a_large_cursor_whose_bookies_are_gone_is_not_split_and_a_row(worl
     await lose(world, monkeypatch, {base.ledger})
     row = await stats(world, **CUT)
     assert (row["status"], row["hole_entries"]) == ("AWAY", None) and (await stats(world, OTHER, **CUT))["status"] == "OK"
-    with pytest.raises(CommandError, match=r"persistent://t/ns/topic\|sub: .*BOOKIE_UNREACHABLE"):
+    with pytest.raises(ProblemError, match=r"persistent://t/ns/topic\|sub: .*BOOKIE_UNREACHABLE"):
         await rows(world, "holes", mode="failfast", **CUT)
 
 
@@ -313,9 +313,9 @@ async def test_a_system_that_is_away_ends_the_task(world: CliWorld) -> None:
     world.limits = NO_INLINE
     await world.closed(l7=((1, 3),))
     world.bookkeeper.bookies_up = 0
-    with pytest.raises(CommandError, match="BookKeeper") as told, telling():
+    with pytest.raises(ProblemError, match="BookKeeper") as told, telling():
         await rows(world, "hole_stats")
-    assert told.value.problem.exit_code == AWAY and told.value.problem.remedy
+    assert told.value.kind is Kind.AWAY and told.value.problem.remedy
 
 
 @virtual

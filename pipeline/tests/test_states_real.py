@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from cursorkeeper import connections
-from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
@@ -26,6 +25,7 @@ from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.terminal.output import Bar
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.keys import cursor_key
 from daemon.tests.support.world import SilentTelemetry, Source, partial, ranges

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline.source.checks import Checks
 from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.history import Deltas
@@ -28,12 +28,12 @@ def nowhere() -> Options:
 
 @pytest.mark.parametrize(("table", "part"), PARTS, ids=lambda x: type(x).__name__)
 def test_reading(table: Table, part: Part, nowhere: Options) -> None:
-    with pytest.raises(CommandError, match=rf"{nowhere.zookeeper} does not answer.*What to do: ") as told:
+    with pytest.raises(ProblemError, match=rf"{nowhere.zookeeper} does not answer.*What to do: ") as told:
         list(table.read(nowhere, part))
-    assert told.value.problem.exit_code == AWAY
+    assert told.value.kind is Kind.AWAY
 
 
 @pytest.mark.parametrize("table", [Deltas(), Checks(), PulsarCursors()], ids=lambda x: type(x).__name__)
 def test_planning(table: Table, nowhere: Options) -> None:
-    with pytest.raises(CommandError, match=rf"ZooKeeper at {nowhere.zookeeper} does not answer.*What to do: "):
+    with pytest.raises(ProblemError, match=rf"ZooKeeper at {nowhere.zookeeper} does not answer.*What to do: "):
         table.plan(nowhere)

@@ -21,10 +21,11 @@ from cursorkeeper.format.pulsar.names import encode_name
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors, nobody
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
+from cursorkeeper.problems import Kind
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper.sizes.native import snapshot_records
 
@@ -104,7 +105,7 @@ class Assessment:
         except MigrationError as error:
             if error.kind is Kind.AWAY:
                 raise
-            place = f"{error.place}: " if error.place else ""
+            place = f"{error.where}: " if error.where else ""
             return Row(ref.topic, ref.subscription, error=f"{place}{error.message}", remedy=error.remedy)
 
     async def _read(self, ref: PulsarCursorRef) -> PulsarCursor:

@@ -31,46 +31,47 @@ class Operation(StrEnum):
 
 
 class GatewayError(Exception):
-    """Base of what a `LedgerStore` raises. `reason` is an upper-case word, `hint` says what to do next.
+    """Base of what a `LedgerStore` raises. `reason` is an upper-case word, `remedy` says what to do next.
 
-    `bookkeeper_code` is 0 if BookKeeper did not speak; `ledger` is -1 if none is concerned.
+    `said` is all of it but the remedy. `bookkeeper_code` is 0 if BookKeeper did not speak; `ledger` is -1 if none is concerned.
     """
 
-    default_hint = ""
+    default_remedy = ""
 
     def __init__(
-        self, reason: str, outcome: Outcome, *, ledger: int = -1, bookkeeper_code: int = 0, message: str = "", hint: str = ""
+        self, reason: str, outcome: Outcome, *, ledger: int = -1, bookkeeper_code: int = 0, message: str = "", remedy: str = ""
     ) -> None:
         self.reason, self.outcome, self.ledger = reason, outcome, ledger
         self.bookkeeper_code, self.message = bookkeeper_code, message
-        self.hint = hint or HINTS.get(reason, "") or self.default_hint
+        self.remedy = remedy or REMEDIES.get(reason, "") or self.default_remedy
         where = f"ledger {ledger}: " if ledger >= 0 else ""
         code = f" (BookKeeper {bookkeeper_code})" if bookkeeper_code else ""
-        super().__init__(f"{where}{reason}, {outcome}{code}{': ' + message if message else ''}. What to do: {self.hint}")
+        self.said = f"{where}{reason}, {outcome}{code}{': ' + message if message else ''}"
+        super().__init__(f"{self.said}. What to do: {self.remedy}")
 
 
 class GatewayRetry(GatewayError):
     """The same call may succeed later."""
 
-    default_hint = "repeat the call after a pause"
+    default_remedy = "repeat the call after a pause"
 
 
 class GatewayRoll(GatewayError):
     """Leave this ledger: recover it, continue in a new one."""
 
-    default_hint = "fence the ledger, read its end, continue in a new one"
+    default_remedy = "fence the ledger, read its end, continue in a new one"
 
 
 class GatewayFenced(GatewayError):
     """Somebody recovered the ledger; that alone does not prove a new owner (BookKeeper's auto-recovery fences too)."""
 
-    default_hint = "read the footer: same epoch means roll, a higher one means stop"
+    default_remedy = "read the footer: same epoch means roll, a higher one means stop"
 
 
 class GatewayRefused(GatewayError):
     """Repeating it cannot help: the request, its size or its rights are wrong, or the data is damaged."""
 
-    default_hint = "do not repeat it; see the message"
+    default_remedy = "do not repeat it; see the message"
 
 
 class NoSuchLedger(GatewayRefused):
@@ -80,7 +81,7 @@ class NoSuchLedger(GatewayRefused):
 NO_SUCH_LEDGER_REASON = "NO_SUCH_LEDGER"
 NO_SUCH_LEDGER_CODES = frozenset({-25})  # -7 is one bookie's word, not the metadata's: a read that may be repeated
 
-HINTS = {
+REMEDIES = {
     "WINDOW_FULL": "wait for an append to be answered; see append_room()",
     "CONNECTION_LOST": "the gateway went away or restarted; write handles did not survive it",
     "NOT_CONNECTED": "start the gateway, or name another address",

@@ -22,15 +22,17 @@ from cursorkeeper.assess.collect import Assessment
 from cursorkeeper.assess.internals import InternalsError
 from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved
 from cursorkeeper.assess.totals import Totals
-from cursorkeeper.cli import migration, options
-from cursorkeeper.cli.output import Bar, Table, json_line, say
-from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound
+from cursorkeeper.cli import migration
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_settings
+from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.pulsar_broker.model import Reason
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.failure import NO
+from cursorkeeper.terminal.output import Bar, Table, json_line, say
 
 _MEMORY = "What is acked in the brokers' memory"
 _PULSAR = "How Pulsar is set"
@@ -46,25 +48,25 @@ def cluster_settings(version: str, conf: Mapping[str, str], frame_bytes: int | N
 
 
 def memory(admin_url: str | None, token_file: Path | None, saved: Path | None, only_topic: str) -> Memory:
-    """Who is asked for what brokers have in memory. Raises CommandError, OSError."""
+    """Who is asked for what brokers have in memory. Raises ProblemError, OSError."""
     if admin_url is not None and saved is not None:
-        raise CommandError("--admin-url and --internal-stats", "give one of them", USAGE)
+        raise ProblemError("--admin-url and --internal-stats", "give one of them", Kind.USAGE)
     if saved is not None:
         try:
             return Saved(saved, only_topic)
         except InternalsError as error:
-            raise CommandError(
-                str(error), "save `pulsar-admin topics stats-internal TOPIC` as it is; `assess --help` says how files are named", USAGE
+            raise ProblemError(
+                str(error), "save `pulsar-admin topics stats-internal TOPIC` as it is; `assess --help` says how files are named", Kind.USAGE
             ) from None
     if admin_url is None:
         return Nobody()
     if not admin_url.startswith(("http://", "https://")):
-        raise CommandError(f"--admin-url {admin_url}: no address of a web service", "write http://HOST:8080", USAGE)
+        raise ProblemError(f"--admin-url {admin_url}: no address of a web service", "write http://HOST:8080", Kind.USAGE)
     return Broker(admin_url, token_file.read_text().strip() if token_file is not None else "")
 
 
 async def run(work: Assessment, chosen: Selection, totals: Totals, *, jobs: int, as_json: bool, skipped: list[SkippedPath]) -> None:
-    """Reads, judges, adds up; JSON rows are printed as they come. Raises CommandError."""
+    """Reads, judges, adds up; JSON rows are printed as they come. Raises ProblemError."""
     with Bar("judging cursors") as bar:
         try:
             async for row in work.rows(
@@ -76,11 +78,11 @@ async def run(work: Assessment, chosen: Selection, totals: Totals, *, jobs: int,
                     json_line(row.as_json())
         except MigrationError as error:
             if error.kind is Kind.AWAY:
-                raise CommandError(str(error), error.remedy, AWAY) from error
+                raise ProblemError(str(error), error.remedy, Kind.AWAY) from error
             raise NotFound(str(error), error.remedy) from error
         except AdminAway as error:
-            raise CommandError(
-                f"the broker's admin address does not answer: {error}", "correct --admin-url, or leave it out", AWAY
+            raise ProblemError(
+                f"the broker's admin address does not answer: {error}", "correct --admin-url, or leave it out", Kind.AWAY
             ) from error
 
 
@@ -227,9 +229,9 @@ def assess(
     """
     chosen = migration.selection_of(topic, subscription, tenant, namespace, every)
     if html_file is not None and html_file.is_dir():
-        raise CommandError(f"--html {html_file}: it is a folder", "name a file in it", USAGE)
+        raise ProblemError(f"--html {html_file}: it is a folder", "name a file in it", Kind.USAGE)
     if html_file is not None and not html_file.parent.is_dir():
-        raise CommandError(f"--html {html_file}: there is no folder {html_file.parent}", "name a file in a folder that exists", USAGE)
+        raise ProblemError(f"--html {html_file}: there is no folder {html_file.parent}", "name a file in a folder that exists", Kind.USAGE)
     conf = pulsar_conf(broker_conf)
     settings = pulsar_settings(options.settings_of(config, None, zookeeper=zookeeper, gateway=gateway), conf, pulsar_zookeeper)
     cluster = cluster_settings(pulsar_version, conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import shlex
 
-from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.problems import Kind, ProblemError
 
 _REMEDY = "write 'TOPIC|SUBSCRIPTION' in quotes, or TOPIC SUBSCRIPTION as two arguments; `cursorkeeper ls` lists the cursors"
 _PIECES = re.compile(r"\\[\\|]|[^|]|\|", re.DOTALL)
@@ -19,17 +19,17 @@ FORM = "'TOPIC|SUBSCRIPTION', where a | of a name itself is written \\|"
 
 
 def parse(cursor: str, subscription: str | None = None) -> CursorName:
-    """The name. Raises CommandError or RefusedError."""
+    """The name. Raises ProblemError or RefusedError."""
     if subscription is not None:
         return CursorName.checked(cursor, subscription)
     parts = split(cursor)
     if len(parts) < 2 or not all(parts):
-        raise CommandError(f"{cursor!r} is not a cursor's name", _REMEDY, USAGE)
+        raise ProblemError(f"{cursor!r} is not a cursor's name", _REMEDY, Kind.USAGE)
     return CursorName.checked(*parts)
 
 
 def split(argument: str) -> list[str]:
-    """Topic and, if it is there, subscription; either may be empty. Raises CommandError."""
+    """Topic and, if it is there, subscription; either may be empty. Raises ProblemError."""
     parts = [""]
     for piece in _PIECES.findall(argument):
         if piece == "|":
@@ -46,9 +46,9 @@ def typed(name: CursorName) -> str:
     return "|".join(part.replace("\\", "\\\\").replace("|", "\\|") for part in (name.topic, name.subscription))
 
 
-def _ambiguous(cursor: str, parts: list[str]) -> CommandError:
+def _ambiguous(cursor: str, parts: list[str]) -> ProblemError:
     names = [CursorName("|".join(parts[:at]), "|".join(parts[at:])) for at in range(len(parts) - 1, 0, -1)]
     readings = [shlex.quote(typed(name)) for name in names if name.topic and name.subscription]
     more = " or another one" if len(readings) > READINGS_SHOWN_MAX else ""
     remedy = f"write \\| for one that belongs to a name: {' or '.join(readings[:READINGS_SHOWN_MAX])}{more}" if readings else _REMEDY
-    return CommandError(f"{cursor!r} has more than one |, so where its topic ends is not said", remedy, USAGE)
+    return ProblemError(f"{cursor!r} has more than one |, so where its topic ends is not said", remedy, Kind.USAGE)

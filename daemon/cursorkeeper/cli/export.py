@@ -12,15 +12,16 @@ from typing import Annotated
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import cursor_name, options
-from cursorkeeper.cli.output import Bar, json_line, say
-from cursorkeeper.cli.printable import printable_json
+from cursorkeeper.cli import cursor_name
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.inspection import roots
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.output import Bar, json_line, say
+from cursorkeeper.terminal.printable import printable_json
 
 
 def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import migration, options
+from cursorkeeper.cli import migration
 from cursorkeeper.cli.migration import Reporter
-from cursorkeeper.cli.output import Bar
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.exporter import KIND_OF_RUN, Exporting, export_all, ledger_spec
 from cursorkeeper.migration.patience import Patience
@@ -20,6 +19,8 @@ from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pul
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.output import Bar
 
 
 @options.located

@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import options
-from cursorkeeper.cli.output import Bar, json_line, say
-from cursorkeeper.cli.problems import NO
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import roots
 from cursorkeeper.runtime.gc import GcReport, collect
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.failure import NO
+from cursorkeeper.terminal.output import Bar, json_line, say
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cursorkeeper.cli import options
-from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
+from cursorkeeper.problems import Kind, ProblemError
+from cursorkeeper.terminal import options
 
 LISTEN_VARIABLE = "CURSORKEEPER_LISTEN"
 DEFAULT_ADDRESS = "127.0.0.1:7650"
@@ -46,12 +46,14 @@ class Answer:
         """The line of `--json`."""
         return {"address": self.address, "service": self.service, "status": self.status, "message": self.message}
 
-    def as_error(self) -> CommandError:
+    def as_error(self) -> ProblemError:
         """The error of an answer that is not SERVING."""
         what = f"{self.service} at {self.address}" if self.service else self.address
         said = f": {self.message}" if self.message else ""
-        return CommandError(
-            f"{what}: {self.status}{said}", REMEDIES.get(self.status, NOT_SERVING_REMEDY), AWAY if self.status in SILENT else NO
+        return ProblemError(
+            f"{what}: {self.status}{said}",
+            REMEDIES.get(self.status, NOT_SERVING_REMEDY),
+            Kind.AWAY if self.status in SILENT else Kind.FAILED,
         )
 
 
@@ -81,11 +83,11 @@ def _status_of(code: str) -> str:
 
 
 def address_to_ask(given: str | None, listen: str | None) -> str:
-    """Where to ask: as given, else where the daemon of this environment listens. Raises CommandError."""
+    """Where to ask: as given, else where the daemon of this environment listens. Raises ProblemError."""
     text, source = (given, "--address") if given is not None else (listen, LISTEN_VARIABLE) if listen else (DEFAULT_ADDRESS, "")
     host, colon, port = (text or "").rpartition(":")
     if not (host and colon and port.isdecimal() and 0 < int(port) < 65_536):
-        raise CommandError(f"{source} = {text!r} is not an address to ask", "give host:port with --address", USAGE)
+        raise ProblemError(f"{source} = {text!r} is not an address to ask", "give host:port with --address", Kind.USAGE)
     return f"127.0.0.1:{port}" if host in ANY_HOST else f"{host}:{port}"
 
 

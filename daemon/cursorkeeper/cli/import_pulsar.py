@@ -9,14 +9,15 @@ from typing import Annotated
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import migration, options
+from cursorkeeper.cli import migration
 from cursorkeeper.cli.migration import Reporter
-from cursorkeeper.cli.output import Bar
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.importer import KIND, Importing, import_all
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.output import Bar
 
 
 @options.located

@@ -8,9 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import cursor_name, options
-from cursorkeeper.cli.output import Bar, Table, json_line, say
-from cursorkeeper.cli.problems import NO
+from cursorkeeper.cli import cursor_name
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
@@ -21,6 +19,9 @@ from cursorkeeper.inspection.reader import End
 from cursorkeeper.inspection.record_view import COLUMNS, NUMBERS, view
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.failure import NO
+from cursorkeeper.terminal.output import Bar, Table, json_line, say
 from cursorkeeper.zookeeper import errors as zk
 
 PAGE_ROWS = 1_000
@@ -29,7 +30,7 @@ RAW_BYTES_MAX = 2_000
 
 
 async def show(ports: Ports, name: CursorName, root: str, bar: Bar, *, records: bool, as_json: bool) -> int:
-    """Prints everything; returns how many records are bad. Raises CommandError, DamageError."""
+    """Prints everything; returns how many records are bad. Raises ProblemError, DamageError."""
     try:
         footer, version = await reader.read_footer(ports.footers, name)
     except DamageError:

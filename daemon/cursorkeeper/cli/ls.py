@@ -10,16 +10,16 @@ from typing import Any
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import options
-from cursorkeeper.cli.output import Bar, Table, json_line, say
-from cursorkeeper.cli.printable import printable
-from cursorkeeper.cli.problems import NO
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import roots
 from cursorkeeper.inspection.footer_view import base_kind
 from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.failure import NO
+from cursorkeeper.terminal.output import Bar, Table, json_line, say
+from cursorkeeper.terminal.printable import printable
 
 TABLE_ROWS_MAX = 2_000
 """A longer list is printed as it comes, in plain columns."""

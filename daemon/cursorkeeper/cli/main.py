@@ -13,7 +13,9 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperGroup
+
+from cursorkeeper.terminal.help import PlainCommand
 
 EPILOG = (
     "Exit codes: 0 all is well, 1 the answer is no (damage, refused, not found), 2 settings or usage, "
@@ -51,11 +53,12 @@ class ExplainingGroup(TyperGroup):
         except Exception as error:
             if isinstance(error, typer.Exit | typer.Abort | BrokenPipeError) or hasattr(error, "format_message") or is_debugging(ctx):
                 raise
-            from cursorkeeper.cli.problems import explain
+            from cursorkeeper.problems import problem_of
+            from cursorkeeper.terminal.failure import exit_code, show
 
-            problem = explain(error)
-            problem.show()
-            raise typer.Exit(problem.exit_code) from error
+            problem = problem_of(error)
+            show(problem)
+            raise typer.Exit(exit_code(problem)) from error
 
 
 class LazyGroup(ExplainingGroup):
@@ -65,22 +68,6 @@ class LazyGroup(ExplainingGroup):
         """As typer's, with the real command in place of its stub."""
         name, stub, rest = super().resolve_command(ctx, args)
         return name, stub if name is None else load(name), rest
-
-
-class PlainCommand(TyperCommand):
-    """Its help is plain text, in which a flag is never cut: what does not fit beside it goes below it. Options come by their panels."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """One section for each panel, in the order in which they are met."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                usual = "Options" if isinstance(parameter, TyperOption) else "Arguments"
-                sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
-        for panel, records in sections.items():
-            with formatter.section(panel):
-                formatter.write_dl(records)
 
 
 def load(name: str) -> Any:

@@ -18,11 +18,12 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from cursorkeeper.cli import cursor_name
-from cursorkeeper.cli.output import Bar, json_line, say
-from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 from cursorkeeper.migration.cluster import Selection, SkippedPath
-from cursorkeeper.migration.journal import Journal, JournalError
+from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.outcome import BEFORE, JOBS_MAX, Outcome
+from cursorkeeper.problems import Kind, ProblemError
+from cursorkeeper.terminal.failure import AWAY, NO, exit_code
+from cursorkeeper.terminal.output import Bar, json_line, say
 
 _PANEL = "Which cursors"
 _WHERE = "Where"
@@ -52,11 +53,11 @@ T = TypeVar("T")
 
 
 def selection_of(topic: str | None, subscription: str | None, tenant: str | None, namespace: str | None, everything: bool) -> Selection:
-    """Exactly one of them. Raises CommandError."""
+    """Exactly one of them. Raises ProblemError."""
     given = [topic is not None, tenant is not None, namespace is not None, everything]
     if sum(given) != 1:
         remedy = "give TOPIC [SUBSCRIPTION], or one of --tenant, --namespace and --all"
-        raise CommandError("which cursors?" if not any(given) else "more than one choice of cursors", remedy, USAGE)
+        raise ProblemError("which cursors?" if not any(given) else "more than one choice of cursors", remedy, Kind.USAGE)
     try:
         if topic is not None:
             name, *after = [topic] if subscription else cursor_name.split(topic)
@@ -65,7 +66,9 @@ def selection_of(topic: str | None, subscription: str | None, tenant: str | None
             return Selection.of_tenant(tenant)
         return Selection.of_namespace(namespace) if namespace is not None else Selection.everything()
     except ValueError as e:
-        raise CommandError(str(e), "write persistent://tenant/namespace/topic; names of tenants and namespaces without it", USAGE) from None
+        raise ProblemError(
+            str(e), "write persistent://tenant/namespace/topic; names of tenants and namespaces without it", Kind.USAGE
+        ) from None
 
 
 # ---- the run
@@ -103,7 +106,7 @@ class Reporter:
         """Tells one cursor's outcome, and remembers it for the sums and the exit code."""
         self.counts[outcome.status] += 1
         if not outcome.ok:
-            self._codes.add(outcome.problem.exit_code if outcome.problem else NO)
+            self._codes.add(exit_code(outcome.problem) if outcome.problem else NO)
         if self._journal is not None and outcome.status != BEFORE:
             async with self._lock:
                 await asyncio.to_thread(self._journal.finished, outcome.cursor, outcome.status, ok=outcome.ok, **outcome.numbers)
@@ -115,7 +118,7 @@ class Reporter:
             json_line(outcome.as_json())
             return
         problem = outcome.problem
-        said = f"{problem.message}. What to do: {problem.remedy}" if problem else outcome.text
+        said = problem.told if problem else outcome.text
         say(f"{outcome.status:>12}  {outcome.cursor}: {said}")
         for note in outcome.notes:
             say(f"{'':>12}  - {note}")
@@ -143,7 +146,7 @@ class Reporter:
 def journal_of(
     resume: Path | None, command: str, selection: Selection, target: Mapping[str, Any], *, dry_run: bool
 ) -> Iterator[Journal | None]:
-    """The given one, or a new one in this folder; None for a dry run, or a lone cursor without one. Raises CommandError.
+    """The given one, or a new one in this folder; None for a dry run, or a lone cursor without one. Raises ProblemError.
 
     A new one is named at once, on standard error: a run that is interrupted has no last line that could.
     """
@@ -153,10 +156,7 @@ def journal_of(
     is_new = resume is None
     if resume is None:
         resume = Path(f"cursorkeeper-{command}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.jsonl")
-    try:
-        journal = Journal.open(resume, command, target)
-    except JournalError as e:
-        raise CommandError(str(e), "give the journal that the interrupted run named, or none", USAGE) from None
+    journal = Journal.open(resume, command, target)
     with closing(journal):
         if is_new:
             say(f"journal: {resume}; if this is interrupted, go on with --resume {resume}", err=True)

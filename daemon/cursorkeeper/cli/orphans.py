@@ -16,17 +16,19 @@ from typing import Annotated, Any
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import migration, options
-from cursorkeeper.cli.output import Bar, Table, json_line, say
-from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
+from cursorkeeper.cli import migration
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_settings
 from cursorkeeper.orphans.fleet import PERCENT_MAX, Fleet, Orphan
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Ending, Removed, Remover
 from cursorkeeper.orphans.search import search
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.failure import AWAY, NO
+from cursorkeeper.terminal.output import Bar, Table, json_line, say
 
 AT_ONCE = 8
 """Orphans that are deleted at the same time."""
@@ -47,10 +49,10 @@ OPEN = (
 
 
 def seconds(text: str) -> float:
-    """24h, 30m, 7d, 0s. Raises CommandError."""
+    """24h, 30m, 7d, 0s. Raises ProblemError."""
     form = _AGE.fullmatch(text.strip())
     if form is None:
-        raise CommandError(f"--age {text!r} is no age", "write a number and s, m, h or d, as in 24h", USAGE)
+        raise ProblemError(f"--age {text!r} is no age", "write a number and s, m, h or d, as in 24h", Kind.USAGE)
     return float(form[1]) * UNITS_S[form[2]]
 
 
@@ -121,9 +123,9 @@ class Listing:
 
 
 async def look(footers: FooterStore, pulsar: PulsarStore, where: str, bar: Bar) -> Fleet:
-    """One search. `where`: the address of Pulsar's store. Raises CommandError where the store is none, ZooKeeperError."""
+    """One search. `where`: the address of Pulsar's store. Raises ProblemError where the store is none, ZooKeeperError."""
     if trouble := await pulsar.trouble():
-        raise CommandError(f"the ZooKeeper at {where} is not Pulsar's metadata store: {trouble}", WRONG_STORE, USAGE)
+        raise ProblemError(f"the ZooKeeper at {where} is not Pulsar's metadata store: {trouble}", WRONG_STORE, Kind.USAGE)
     return await search(footers, pulsar, looked=bar.advance)
 
 
@@ -139,12 +141,12 @@ async def delete_all(listing: Listing, remover: Remover, bar: Bar) -> None:
 
 
 async def report(listing: Listing, percent_max: float, remover: Remover | None, bar: Bar) -> int:
-    """Lists them, or with a remover deletes what may go; returns the exit code. Raises CommandError, ZooKeeperError."""
+    """Lists them, or with a remover deletes what may go; returns the exit code. Raises ProblemError, ZooKeeperError."""
     doubt = listing.fleet.doubt(percent_max)
     if remover is None:
         listing.show()
     elif doubt:
-        raise CommandError(f"{doubt}: nothing was deleted", DOUBTED, NO)
+        raise ProblemError(f"{doubt}: nothing was deleted", DOUBTED)
     else:
         await delete_all(listing, remover, bar)
     listing.summary(doubt, deleting=remover is not None)

@@ -14,12 +14,13 @@ from typing import Annotated
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import cursor_name, options
-from cursorkeeper.cli.output import Bar, json_line, say
+from cursorkeeper.cli import cursor_name
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.cursor_maker import Imported
 from cursorkeeper.migration.export_file import Plan, run_import, scan
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.output import Bar, json_line, say
 
 
 @contextmanager

@@ -19,9 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import cursor_name, options
-from cursorkeeper.cli.output import Bar, json_line, say
-from cursorkeeper.cli.problems import NO, USAGE, CommandError
+from cursorkeeper.cli import cursor_name
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
@@ -30,9 +28,13 @@ from cursorkeeper.core.positions import NUMBER_MAX
 from cursorkeeper.format import footer as codec
 from cursorkeeper.inspection import roots
 from cursorkeeper.inspection.footer_view import footer_json
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.gc import Owned, doubt, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.failure import NO
+from cursorkeeper.terminal.output import Bar, json_line, say
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.values import Create, Op, SetData
 
@@ -70,15 +72,14 @@ class Plan:
         return max(self.version, self.given.written_as or 0) + 1
 
     def check_writes(self, writes_max: int) -> None:
-        """Raises CommandError: a version grows by one with each write, and the bytes may say any."""
+        """Raises ProblemError: a version grows by one with each write, and the bytes may say any."""
         writes = self.version_wanted - self.version
         if writes > writes_max:
-            raise CommandError(
+            raise ProblemError(
                 f"{self.name}: its znode has to reach version {self.version_wanted:,}, which takes {writes:,} writes; at most "
                 f"{writes_max:,} are made",
                 "if the bytes are right, raise --writes-max: ZooKeeper takes some ten thousand of them a second, each some hundred "
                 "bytes of its log",
-                NO,
             )
 
     def differences(self) -> dict[str, tuple[Any, Any]]:
@@ -97,7 +98,7 @@ class Plan:
 
 
 async def look(ports: Ports, name: CursorName, root: str, data: bytes | None) -> Plan:
-    """`data`: the bytes to put back; None: those that are there. Raises CommandError, DamageError, what the clients raise."""
+    """`data`: the bytes to put back; None: those that are there. Raises ProblemError, DamageError, what the clients raise."""
     path = name.path(root)
     await ports.zookeeper.sync(path)
     try:
@@ -105,7 +106,7 @@ async def look(ports: Ports, name: CursorName, root: str, data: bytes | None) ->
     except zk.NoNode:
         node = None
     if data is None and node is None:
-        raise CommandError(f"{name}: it has no footer", "name a FILE with the latest bytes", NO)
+        raise ProblemError(f"{name}: it has no footer", "name a FILE with the latest bytes")
     there, problem = None, "there is none"
     if node is not None:
         try:
@@ -158,7 +159,7 @@ async def _ledgers(ports: Ports, name: CursorName) -> list[Owned]:
 
 async def write(ports: Ports, plan: Plan, root: str, bar: Bar) -> int:
     """The znode's version then. Until it is reached, what the znode holds says that it is not: it is refused, and this goes on
-    when it is called again. Raises CommandError, ZooKeeperError."""
+    when it is called again. Raises ProblemError, ZooKeeperError."""
     path, version, wanted = plan.name.path(root), plan.version, plan.version_wanted
     data = ports.footers.encoded(plan.footer().written_at(wanted))
     if version == ABSENT:
@@ -173,7 +174,7 @@ async def write(ports: Ports, plan: Plan, root: str, bar: Bar) -> int:
         except zk.MultiFailed as e:
             if not isinstance(e.culprit, zk.BadVersion | zk.NodeExists | zk.NoNode):
                 raise
-            raise CommandError(f"{plan.name}: its footer has changed since it was shown", "look at it again", NO) from e
+            raise ProblemError(f"{plan.name}: its footer has changed since it was shown", "look at it again") from e
         bar.advance(reached - version)
         version = reached
     return version
@@ -259,7 +260,7 @@ def restore_footer(
     run the command again: it goes on.
     """
     if (file is None) == (not as_it_is):
-        raise CommandError("what is to be put back?", "name a FILE, or say --as-it-is", USAGE)
+        raise ProblemError("what is to be put back?", "name a FILE, or say --as-it-is", Kind.USAGE)
     name = cursor_name.parse(cursor)
     data = None if file is None else bytes_of(file)
 

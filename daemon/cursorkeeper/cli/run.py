@@ -16,10 +16,10 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import options
-from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.limits import Limits
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.settings import ALIASES, BYTE_SIZES, ENVIRONMENT_PREFIX, HIDDEN, Settings, SettingsError, load
+from cursorkeeper.terminal import options
 from cursorkeeper.zookeeper.settings import parse_servers
 
 HELP = f"""Run the daemon until SIGTERM or SIGINT; then every cursor is flushed and closed.
@@ -170,7 +170,7 @@ def _setting_parameters() -> Iterator[inspect.Parameter]:
 def _run(serve: Callable[..., int], **given: Any) -> None:
     own = {name: given.pop(name) for name in ("config", "broker_conf", "parent_pid", "debug")}
     if own["parent_pid"] is not None and own["parent_pid"] < 0:
-        raise CommandError(f"--parent-pid {own['parent_pid']} is no process id", "give the id of a running process", USAGE)
+        raise ProblemError(f"--parent-pid {own['parent_pid']} is no process id", "give the id of a running process", Kind.USAGE)
     flags = {name: value for name, value in given.items() if value is not None and value != []}
     code = serve(config=own["config"], broker_conf=own["broker_conf"], parent_pid=own["parent_pid"] or 0, flags=flags)
     if code:

@@ -7,20 +7,21 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper.cli import options
-from cursorkeeper.cli.output import Bar, Table, json_line, say
-from cursorkeeper.cli.problems import USAGE, CommandError, install
 from cursorkeeper.core.limits import MIB
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.sizes import plot
 from cursorkeeper.sizes.encodings import ENCODINGS
 from cursorkeeper.sizes.holes import ENTRIES_PER_LEDGER, Workload
 from cursorkeeper.sizes.measure import BACKLOGS, DENSITIES, STEPS_PER_ROW, Row, measure
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.failure import install
+from cursorkeeper.terminal.output import Bar, Table, json_line, say
 
 _UNITS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "b": 1_000_000_000}
 
 
 def numbers(text: str, what: str) -> list[int]:
-    """ "1M,10M" as [1000000, 10000000]. Raises CommandError."""
+    """ "1M,10M" as [1000000, 10000000]. Raises ProblemError."""
     found = []
     for part in text.split(","):
         digits, unit = part.strip().lower(), 1
@@ -29,19 +30,19 @@ def numbers(text: str, what: str) -> list[int]:
         try:
             found.append(round(float(digits) * unit))
         except (ValueError, OverflowError):
-            raise CommandError(f"{what}: {part!r} is not a number", "write for example 1M,10M,100M", USAGE) from None
+            raise ProblemError(f"{what}: {part!r} is not a number", "write for example 1M,10M,100M", Kind.USAGE) from None
     return found
 
 
 def densities(text: str) -> list[float]:
-    """ "0.1%,0.01" as fractions. Raises CommandError."""
+    """ "0.1%,0.01" as fractions. Raises ProblemError."""
     found = []
     for part in text.split(","):
         digits = part.strip()
         try:
             found.append(float(digits.removesuffix("%")) / (100 if digits.endswith("%") else 1))
         except ValueError:
-            raise CommandError(f"--holes: {part!r} is not a share", "write for example 0.1%,1%,10%", USAGE) from None
+            raise ProblemError(f"--holes: {part!r} is not a share", "write for example 0.1%,1%,10%", Kind.USAGE) from None
     return found
 
 
@@ -49,7 +50,7 @@ def _workloads(backlogs: list[int], shares: list[float], seed: int, ledger_entri
     try:
         return [Workload(b, s, seed, ledger_entries) for b in backlogs for s in shares]
     except ValueError as error:
-        raise CommandError(str(error), "correct --backlogs, --holes or --ledger-entries", USAGE) from None
+        raise ProblemError(str(error), "correct --backlogs, --holes or --ledger-entries", Kind.USAGE) from None
 
 
 def size(count: int) -> str:
@@ -70,15 +71,17 @@ def show(rows: list[Row]) -> None:
 
 
 def _check_plot(file: Path | None) -> None:
-    """Raises CommandError before anything is computed."""
+    """Raises ProblemError before anything is computed."""
     if file is None:
         return
     if file.suffix not in plot.SUFFIXES:
-        raise CommandError(f"--plot {file}: the file's name must end in {' or '.join(plot.SUFFIXES)}", "name a .svg or .png file", USAGE)
+        raise ProblemError(
+            f"--plot {file}: the file's name must end in {' or '.join(plot.SUFFIXES)}", "name a .svg or .png file", Kind.USAGE
+        )
     try:
         plot.require()
     except plot.PlotsMissing as error:
-        raise CommandError(f"--plot: {error}", install("plots"), USAGE) from None
+        raise ProblemError(f"--plot: {error}", install("plots"), Kind.USAGE) from None
 
 
 def sizes(

@@ -9,18 +9,20 @@ from typing import Annotated
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import cursor_name, options
-from cursorkeeper.cli.output import Bar, json_line, say
-from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError, NotFound, explain
+from cursorkeeper.cli import cursor_name
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import roots
 from cursorkeeper.inspection.checks import Progress, Report, check
+from cursorkeeper.problems import Kind, NotFound, ProblemError, problem_of
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.failure import NO
+from cursorkeeper.terminal.output import Bar, json_line, say
 
 OLDER_FOOTER = (
     "put the *latest* bytes of the footer back with `cursorkeeper restore-footer`, which shows first what they hold; an owner that opens "
@@ -48,14 +50,14 @@ async def _not_deleted(footers: FooterStore, names: list[CursorName]) -> list[Cu
 
 
 async def verify_one(ports: Ports, name: CursorName, bar: Bar) -> Report:
-    """A report, also of a footer that cannot be read. Raises CommandError when something outside is away."""
+    """A report, also of a footer that cannot be read. Raises ProblemError when something outside is away."""
     try:
         return await check(ports.footers, ports.ledgers, name, Progress(bar.grow, bar.advance, bar.say))
     except NotFound:
         raise
-    except (CursorKeeperError, CommandError) as e:
-        problem = explain(e)
-        if problem.exit_code == AWAY:
+    except CursorKeeperError as e:
+        problem = problem_of(e)
+        if problem.kind is Kind.AWAY:
             raise
         report = Report(name.display)
         report.found(problem.message.removeprefix(f"{name}: "))
@@ -137,7 +139,7 @@ def verify(
     numbers are "at least". Exit code 1 on damage, with ledger, entry, and what to do.
     """
     if bool(cursors) == every:
-        raise CommandError("nothing to verify" if not every else "cursors and --all", "name cursors, or say --all", USAGE)
+        raise ProblemError("nothing to verify" if not every else "cursors and --all", "name cursors, or say --all", Kind.USAGE)
     names = [cursor_name.parse(c) for c in cursors or []]
 
     async def work() -> tuple[int, int]:

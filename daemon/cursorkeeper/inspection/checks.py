@@ -112,7 +112,7 @@ SILENT = Progress(lambda _n: None, lambda _n: None, lambda _s: None)
 async def check(
     footers: FooterStore, ledgers: LedgerStore, name: CursorName, progress: Progress = SILENT, wait_s: float = reader.WAIT_S
 ) -> Report:
-    """Raises CommandError when something outside is away, DamageError for the footer itself."""
+    """Raises ProblemError when something outside is away, DamageError for the footer itself."""
 
     async def once(footer: Footer, _version: int) -> Report:
         return await _check(ledgers, name, footer, progress, wait_s)

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
-from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
@@ -26,6 +25,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.inspection.progress import Progress
+from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import ENVIRONMENT_PREFIX
@@ -57,7 +57,7 @@ class End:
 
 
 async def read_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, int]:
-    """Footer and znode version. Raises CommandError, DamageError."""
+    """Footer and znode version. Raises ProblemError, DamageError."""
     answer = await footers.read(name, 0, sync=True)
     match answer:
         case ev.FooterRead(footer=None):
@@ -67,7 +67,7 @@ async def read_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, i
         case ev.FooterUnreadable(reason=reason, too_new=too_new):
             raise (TooNewError if too_new else DamageError)(f"{name}: {reason}")
     assert isinstance(answer, ev.FooterReadFailed)
-    raise CommandError(f"{name}: its footer cannot be read: {answer.reason}", "check ZooKeeper, then run it again", AWAY)
+    raise ProblemError(f"{name}: its footer cannot be read: {answer.reason}", "check ZooKeeper, then run it again", Kind.AWAY)
 
 
 async def live_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, int]:
@@ -79,7 +79,7 @@ async def live_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, i
 
 
 async def steadily(footers: FooterStore, name: CursorName, work: Callable[[Footer, int], Awaitable[T]]) -> T:
-    """`work(footer, version)`; again with the new footer if it moved on meanwhile. Raises CommandError, what `work` raises."""
+    """`work(footer, version)`; again with the new footer if it moved on meanwhile. Raises ProblemError, what `work` raises."""
     for _ in range(MOVED_MAX):
         footer, version = await live_footer(footers, name)
         try:
@@ -87,13 +87,12 @@ async def steadily(footers: FooterStore, name: CursorName, work: Callable[[Foote
         except Moved as e:
             now, _ = await live_footer(footers, name)
             if now.is_same_write(footer):
-                raise CommandError(
+                raise ProblemError(
                     f"{name}: {e}, and the footer names it",
                     "find out who deleted it (the footer shows which snapshot needs it: `cursorkeeper inspect --no-records`); "
                     "unless only the previous snapshot needs it, a cursor opened now is refused",
-                    NO,
                 ) from e
-    raise CommandError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", AWAY)
+    raise ProblemError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", Kind.AWAY)
 
 
 async def ends_of(ledgers: LedgerStore, footer: Footer, *, missing_ok: bool = False, unknown_only: bool = False) -> dict[int, End]:
@@ -155,7 +154,7 @@ def pinned(footer: Footer, ends: dict[int, End]) -> Footer:
 
 
 def visible(footer: Footer, ends: dict[int, End]) -> tuple[Footer, bool]:
-    """A pinned footer whose base a reader can see, and whether that is the newest base. Raises CommandError.
+    """A pinned footer whose base a reader can see, and whether that is the newest base. Raises ProblemError.
 
     The newest entry of an open ledger is not shown to readers; if that is the end of the newest snapshot, the state is
     read from the previous one, which is the same state.
@@ -166,10 +165,10 @@ def visible(footer: Footer, ends: dict[int, End]) -> tuple[Footer, bool]:
         return full, True
     older = from_previous(full)
     if older is None:
-        raise CommandError(
+        raise ProblemError(
             f"{footer.topic}|{footer.subscription}: its snapshot was just written, and readers cannot see its end yet",
             "run it again after its next acks, or when it is closed",
-            AWAY,
+            Kind.AWAY,
         )
     return older, False
 
@@ -192,7 +191,7 @@ async def entries(
     """Every entry first..last: its bytes, or why BookKeeper will not give it. Ends early where the ledger does. `unconfirmed`: also
     beyond what is confirmed.
 
-    Raises Moved, CommandError.
+    Raises Moved, ProblemError.
     """
     at, waiting_since, delay_s = first, None, 0.05
     while at <= last:
@@ -216,7 +215,7 @@ async def entries(
             now = time.monotonic()
             waiting_since = now if waiting_since is None else waiting_since
             if now - waiting_since >= wait_s:
-                raise _waited(ledger, str(e), wait_s) from e
+                raise _waited(ledger, e.said, wait_s) from e
             say(f"waiting for BookKeeper: {e.reason}")
             await asyncio.sleep(delay_s)
             delay_s = min(2.0, delay_s * 2)
@@ -233,11 +232,11 @@ async def _one(ledgers: LedgerStore, ledger: int, entry: int, error: bk.GatewayE
     yield entry, error
 
 
-def _waited(ledger: int, why: str, wait_s: float) -> CommandError:
-    return CommandError(
+def _waited(ledger: int, why: str, wait_s: float) -> ProblemError:
+    return ProblemError(
         f"ledger {ledger} cannot be read for {wait_s:.0f} s now: {why}",
         "start the missing bookies and run it again; this is not damage",
-        AWAY,
+        Kind.AWAY,
     )
 
 
@@ -250,7 +249,7 @@ async def replay(
     wait_s: float = WAIT_S,
     window: StateWindow = WHOLE,
 ) -> ev.ChainRead | ev.ChainDamaged:
-    """What a recovery would find, of a pinned footer, or the part of it in a window. Raises Moved, CommandError."""
+    """What a recovery would find, of a pinned footer, or the part of it in a window. Raises Moved, ProblemError."""
     since: list[float] = []
 
     def waiting(why: str) -> None:
@@ -259,7 +258,7 @@ async def replay(
             return
         since.append(time.monotonic())
         if since[-1] - since[0] >= wait_s:
-            raise CommandError(why, "start the missing bookies and run it again; this is not damage", AWAY)
+            raise ProblemError(why, "start the missing bookies and run it again; this is not damage", Kind.AWAY)
 
     reader = ChainReader(name, ledgers, waiting, count, unconfirmed=True, window=window, budget=reading_budget())
     answer = await reader.read(0, footer)
@@ -288,7 +287,7 @@ def from_previous(footer: Footer) -> Footer | None:
 
 
 async def read_state(ports: Ports, name: CursorName, progress: Progress, wait_s: float = WAIT_S) -> tuple[Footer, ev.ChainRead, bool]:
-    """(footer, state, whether the state may be more). Raises CommandError, DamageError."""
+    """(footer, state, whether the state may be more). Raises ProblemError, DamageError."""
 
     async def once(footer: Footer, _version: int) -> tuple[Footer, ev.ChainRead, bool]:
         ends = await ends_of(ports.ledgers, footer)
@@ -296,8 +295,8 @@ async def read_state(ports: Ports, name: CursorName, progress: Progress, wait_s:
         readable, _ = visible(footer, ends)
         answer = await replay(ports.ledgers, name, readable, count=progress.advance, wait_s=wait_s)
         if isinstance(answer, ev.ChainDamaged):
-            raise CommandError(
-                f"{name}: its state cannot be read: {answer.reason}", "`cursorkeeper verify` names everything that is damaged", NO
+            raise ProblemError(
+                f"{name}: its state cannot be read: {answer.reason}", "`cursorkeeper verify` names everything that is damaged"
             )
         return footer, answer, is_at_least(footer, ends)
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import msgspec
 
 from cursorkeeper import connections
-from cursorkeeper.cli.output import say
-from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.names import ROOT
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import DEPLOYMENT
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal.output import say
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 
@@ -57,16 +57,16 @@ async def look_at(zookeeper: ZooKeeper, path: str) -> Root:
 
 
 async def check_root(zookeeper: ZooKeeper, settings: Settings, *, needs_id: bool = False) -> None:
-    """`needs_id`: also where cursors are seen, because whose the ledgers are is asked. Raises CommandError, ZooKeeperError."""
+    """`needs_id`: also where cursors are seen, because whose the ledgers are is asked. Raises ProblemError, ZooKeeperError."""
     root = await look_at(zookeeper, settings.root)
     if root.has_id or (root.has_cursors and not needs_id):
         return
     where = f"{settings.root} in ZooKeeper at {settings.zookeeper}"
     said = "has no deployment id: no daemon has made it" if root.exists else "does not exist"
-    raise CommandError(
+    raise ProblemError(
         f"{where} {said}, so nothing can be said of its cursors. {await nearby(zookeeper, settings)}",
         f"{LOST}. {NEW}" if root.exists else LOST,
-        USAGE,
+        Kind.USAGE,
     )
 
 
@@ -83,7 +83,7 @@ async def nearby(zookeeper: ZooKeeper, settings: Settings) -> str:
     try:
         async with _whole(zookeeper, settings) as whole:
             found = [as_flags(path, hosts, settings.root) for path in await roots_in(whole)]
-    except (zk.ZooKeeperError, CommandError) as e:
+    except (zk.ZooKeeperError, ProblemError) as e:
         return f"Other roots could not be looked for: {e}"
     return f"Roots that are there: {'; '.join(found)}" if found else f"No other root was found at {hosts}"
 

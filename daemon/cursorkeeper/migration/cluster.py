@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 

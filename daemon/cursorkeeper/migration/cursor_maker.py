@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
@@ -26,6 +25,7 @@ from cursorkeeper.core.values import LayoutItem
 from cursorkeeper.core.whole_states import is_stuck
 from cursorkeeper.inspection import reader
 from cursorkeeper.migration.listener import ImportListener, QuietTelemetry
+from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 
@@ -94,7 +94,7 @@ class Imported:
 
 
 async def footer_of(ports: Ports, name: CursorName) -> Footer | None:
-    """The footer, a tombstone too; None: there never was one. Raises CommandError, DamageError."""
+    """The footer, a tombstone too; None: there never was one. Raises ProblemError, DamageError."""
     try:
         footer, _ = await reader.read_footer(ports.footers, name)
     except NotFound:
@@ -144,7 +144,7 @@ async def make_cursor(
     stall_s: float = STALL_S,
     rng: random.Random | None = None,
 ) -> Imported:
-    """Raises CommandError; the keeper is gone afterwards in any case. `kind` goes into the footer's writer, see `is_left_over`.
+    """Raises ProblemError; the keeper is gone afterwards in any case. `kind` goes into the footer's writer, see `is_left_over`.
 
     `replace` is of the footer that is there now, or, with `seen`, of that one alone: what somebody else wrote since is never touched.
     """
@@ -180,16 +180,15 @@ class Making:
         self._generation = 0
 
     async def run(self, *, replace: bool, seen: Mark | None = None) -> Imported:
-        """Raises CommandError."""
+        """Raises ProblemError."""
         now, footer = await self._look()
         exists = footer is not None
         before = now if seen is None else seen
         if exists and not replace:
-            raise CommandError(
+            raise ProblemError(
                 f"{self._name} exists already",
                 "import under another name with --cursor, or replace it with --replace: whoever has it open is deposed, "
                 "and acks that are not in the file are delivered again",
-                NO,
             )
         if footer is not None:
             self._check_held(footer)
@@ -197,7 +196,7 @@ class Making:
             epoch = before.epoch + 1
             before, made = await self._look()
             if made is not None or before.epoch != epoch:  # made since, and perhaps deleted again: by who may have known better
-                raise CommandError(f"{self._name} was created by somebody else meanwhile", AGAIN, NO)
+                raise ProblemError(f"{self._name} was created by somebody else meanwhile", AGAIN)
         await self._open(before)
         await self._send_all()
         return await self._close(replaced=replace and before.epoch > 0)
@@ -208,12 +207,12 @@ class Making:
         return mark_of(footer), None if footer is None or footer.state is FooterState.DELETED else footer
 
     def _check_held(self, footer: Footer) -> None:
-        """Raises CommandError. What a source holds by its fencing token is not taken from it by a tool; what an import left open is no
+        """Raises ProblemError. What a source holds by its fencing token is not taken from it by a tool; what an import left open is no
         source's."""
         held = footer.state is FooterState.OPEN and footer.fencing_token and not is_made_by(footer, self._kind)
         if held:
             who = f"it is open (epoch {footer.epoch}, by {footer.writer}), with fencing token {footer.fencing_token}"
-            raise CommandError(f"{self._name}: {who}", "unload the topic, so that its cursors are closed; then run it again", NO)
+            raise ProblemError(f"{self._name}: {who}", "unload the topic, so that its cursors are closed; then run it again")
 
     async def _delete(self, only: Mark) -> None:
         self._bar.say(f"taking over and deleting {self._name}")
@@ -284,7 +283,7 @@ class Making:
         return Imported(self._name.display, machine.epoch, machine.generation, mark_delete, acked, partials, replaced)
 
     async def _until(self, told: ImportListener, done: Callable[[], bool], what: str, *, ends_well: str = "") -> None:
-        """Waits as long as something moves. Raises CommandError."""
+        """Waits as long as something moves. Raises ProblemError."""
         while not done():
             if told.ended:
                 if told.ended == ends_well:
@@ -292,16 +291,16 @@ class Making:
                 raise told.error(str(self._name), AGAIN)
             if stuck := self._stuck(told):
                 remedy = "raise the limit, or keep this cursor in the native format, which has none"
-                raise CommandError(f"{self._name} does not fit: {stuck}", remedy, NO)
+                raise ProblemError(f"{self._name} does not fit: {stuck}", remedy)
             told.changed.clear()
             try:
                 async with timeout(self._stall_s):
                     await told.changed.wait()
             except TimeoutError:
-                raise CommandError(
+                raise ProblemError(
                     f"{self._name}: {what}: nothing moved for {self._stall_s:.0f} s{self._why(told)}",
                     f"check both systems, then {AGAIN}",
-                    AWAY,
+                    Kind.AWAY,
                 ) from None
 
     def _stuck(self, told: ImportListener) -> str:

@@ -11,10 +11,11 @@ from cursorkeeper.format.pulsar.layout import layout_items
 from cursorkeeper.format.pulsar.values import ManagedCursorInfo
 from cursorkeeper.migration import liveness
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import LOOK, STATE_BYTES_MAX, UPGRADE
 from cursorkeeper.migration.pulsar_writer import ABSENT
+from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.values import Node
 

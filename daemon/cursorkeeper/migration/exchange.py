@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.inspection import state_view
+from cursorkeeper.problems import Kind, ProblemError
 
 FORMAT = 1
 RANGES_PER_LINE = 10_000
@@ -136,7 +136,7 @@ def _content(footer: Footer, state: AckState, at_least: bool) -> Iterator[AnyLin
 
 
 def parse(lines: Iterable[bytes], file: str) -> Iterator[AnyLine]:
-    """Every line, checked, the end line last. Raises CommandError naming file and line."""
+    """Every line, checked, the end line last. Raises ProblemError naming file and line."""
     acked = partials = count = 0
     end: EndLine | None = None
     for number, raw in enumerate(lines, start=1):
@@ -150,15 +150,15 @@ def parse(lines: Iterable[bytes], file: str) -> Iterator[AnyLine]:
                 raise ValueError("the header is not the first line" if count else "the first line is no header")
             _check(line)
         except (msgspec.DecodeError, ValueError) as e:
-            raise CommandError(f"{file}, line {number}: {e}", "give a file that `cursorkeeper export` wrote", USAGE) from None
+            raise ProblemError(f"{file}, line {number}: {e}", "give a file that `cursorkeeper export` wrote", Kind.USAGE) from None
         if isinstance(line, EndLine):
             end = line
             if (line.acked, line.partials, line.lines) != (acked, partials, count):
-                raise CommandError(
+                raise ProblemError(
                     f"{file}: holds {count} lines with {acked} acked and {partials} partial batches, its end line says "
                     f"{line.lines}, {line.acked} and {line.partials}",
                     "a line is missing or was changed: export again",
-                    USAGE,
+                    Kind.USAGE,
                 )
         elif isinstance(line, AcksLine):
             acked += sum(last - first + 1 for first, last in line.ranges)
@@ -166,7 +166,7 @@ def parse(lines: Iterable[bytes], file: str) -> Iterator[AnyLine]:
         count += 1
         yield line
     if end is None:
-        raise CommandError(f"{file}: has no end line: it was cut off", "export again", USAGE)
+        raise ProblemError(f"{file}: has no end line: it was cut off", "export again", Kind.USAGE)
 
 
 def _check(line: AnyLine) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from pyroaring import BitMap
 
-from cursorkeeper.cli.output import Bar
-from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.names import CursorName
@@ -20,7 +18,9 @@ from cursorkeeper.core.values import LayoutItem, Partial
 from cursorkeeper.migration import exchange
 from cursorkeeper.migration.cursor_maker import STALL_S, Imported, Part, Report, make_cursor
 from cursorkeeper.migration.exchange import AcksLine, AnyLine, EndLine, Header, LayoutLine, PartialLine
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal.output import Bar
 
 RANGES_PER_BATCH = 20_000
 LINES_PER_BATCH = 2_000
@@ -39,7 +39,7 @@ class Plan:
 
 
 def scan(path: Path, shown: str, name: CursorName | None, bar: Bar) -> Plan:
-    """Reads and checks the whole file. Raises CommandError, OSError, RefusedError."""
+    """Reads and checks the whole file. Raises ProblemError, OSError, RefusedError."""
     header: Header | None = None
     end: EndLine | None = None
     count = 0
@@ -69,15 +69,14 @@ async def run_import(
     stall_s: float = STALL_S,
     rng: random.Random | None = None,
 ) -> Imported:
-    """Raises CommandError."""
+    """Raises ProblemError."""
     done = await make_cursor(ports, settings, FileSource(plan), bar, replace=replace, stall_s=stall_s, rng=rng)
     end = plan.end
     # a file made by hand may let mark-delete move on; one that was exported cannot
     if done.mark_delete == plan.header.mark_delete and (done.acked, done.partials) != (end.acked, end.partials):
-        raise CommandError(
+        raise ProblemError(
             f"{plan.name}: holds {done.acked} acked entries and {done.partials} partial batches, the file {end.acked} and {end.partials}",
             "keep the file and report this",
-            NO,
         )
     return done
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.bookkeeper.port import Digest, LedgerSpec
-from cursorkeeper.cli.problems import NO, USAGE, CommandError
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.state import AckState
@@ -26,7 +25,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selecti
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.cursor_maker import is_left_over
 from cursorkeeper.migration.destination import Destination, destination_of
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.importer import KIND as IMPORT_KIND
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.noted_znode import gone_past
@@ -38,6 +37,7 @@ from cursorkeeper.migration.pulsar_writer import Writer, Written
 from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.string_properties import is_only_a_copy, noted_znode, string_properties
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.pulsar_broker.model import count, range_count
 from cursorkeeper.settings import Settings
 
@@ -106,7 +106,7 @@ class Exporting:
         return await self.patience.repeat(str(ref), lambda: self.pulsar.zookeeper.exists(ref.path)) is not None
 
     async def _ours(self, ref: PulsarCursorRef) -> tuple[AckState, list[str]]:
-        """Our state, and what is to be said of it. Raises CommandError, MigrationError."""
+        """Our state, and what is to be said of it. Raises ProblemError, MigrationError."""
         footer, answer, at_least = await read_state(self.ports, ref.name, SILENT, self.patience.wait_s)
         notes = []
         if footer.state is FooterState.OPEN:
@@ -219,7 +219,7 @@ class Exporting:
         theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
         wrong = self._difference(state, theirs.state, there, theirs.cursor_properties)
         if wrong:
-            raise CommandError(f"what Pulsar would read is not what was exported: {wrong}", "do not start the broker; report this", NO)
+            raise ProblemError(f"what Pulsar would read is not what was exported: {wrong}", "do not start the broker; report this")
         owner = await there.owner(self.pulsar)
         if owner and not self.broker_is_stopped:
             note = f"a broker took the topic meanwhile ({owner}): unload it and look whether it has this state"
@@ -270,19 +270,19 @@ def where_of(plan: WritePlan, ledger: int) -> str:
 
 
 def ledger_spec(conf: Mapping[str, str]) -> LedgerSpec:
-    """As Pulsar makes cursor ledgers: 2/2/2, CRC32C and no password unless its broker.conf says otherwise. Raises CommandError."""
+    """As Pulsar makes cursor ledgers: 2/2/2, CRC32C and no password unless its broker.conf says otherwise. Raises ProblemError."""
     try:
         ensemble, write, ack = (int(conf.get(f"managedLedgerDefault{name}") or 2) for name in ("EnsembleSize", "WriteQuorum", "AckQuorum"))
         digest = Digest[conf.get("managedLedgerDigestType") or "CRC32C"]
         return LedgerSpec(ensemble, write, ack, digest, conf.get("managedLedgerPassword", "").encode())
     except (ValueError, KeyError) as e:
-        raise CommandError(
-            f"Pulsar's broker.conf: quorums or digest: {e}", "correct it: Pulsar itself would not start with it", USAGE
+        raise ProblemError(
+            f"Pulsar's broker.conf: quorums or digest: {e}", "correct it: Pulsar itself would not start with it", Kind.USAGE
         ) from None
 
 
 async def export_all(exporting: Exporting, selection: Selection, reporter: Reporter, *, jobs: int) -> None:
-    """Every cursor of the selection. Raises CommandError, ZooKeeperError."""
+    """Every cursor of the selection. Raises ProblemError, ZooKeeperError."""
     refs: AsyncIterator[PulsarCursorRef] = iter_ours(exporting.ports.footers, selection, skipped=reporter.skip)
     await run_all(refs, exporting.one, reporter, jobs=jobs)
     for note in await exporting.drop_unknown():

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.connections import Ports
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
@@ -28,13 +27,14 @@ from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.cursor_maker import footer_of, is_left_over, is_made_by, make_cursor
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.outcome import BEFORE, FORESEEN, Outcome, Reporter, failed, run_all
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_source import PulsarSource
+from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.settings import Settings
 
 KIND = "import-pulsar"
@@ -86,8 +86,6 @@ class Importing:
         numbers = dict[str, Any]()
         try:
             return await self.attempt(ref, numbers)
-        except Exists as e:
-            return failed(str(ref), e, status="refused", numbers=numbers)
         except FORESEEN as e:
             return failed(str(ref), e, numbers=numbers)
 
@@ -113,11 +111,11 @@ class Importing:
         return Outcome(str(ref), status, True, text_of(cursor, numbers), (*cursor.warnings, *moved_on), numbers)
 
     async def _footer(self, name: CursorName) -> Footer | None:
-        """Waits for ZooKeeper as long as for Pulsar's. Raises CommandError, DamageError, MigrationError."""
+        """Waits for ZooKeeper as long as for Pulsar's. Raises ProblemError, DamageError, MigrationError."""
         try:
             return await footer_of(self.ports, name)
-        except CommandError as e:
-            if e.problem.exit_code != AWAY:
+        except ProblemError as e:
+            if e.kind is not Kind.AWAY:
                 raise
         await self.patience.repeat(name.display, lambda: self.ports.zookeeper.sync(name.path(self.settings.root)))
         return await footer_of(self.ports, name)
@@ -147,7 +145,7 @@ class Importing:
         if footer.state is FooterState.OPEN:
             if self.replace:
                 return Plan.REPLACE, ""
-            raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
+            raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}")
         now, is_read = footer, True
         try:
             now, ours = await self._read(name)
@@ -164,15 +162,15 @@ class Importing:
             return Plan.PAST, differs
         if self.refresh and is_made_by(footer, KIND):
             return Plan.REFRESH, differs
-        raise Exists(f"it exists (epoch {footer.epoch}, closed) and is not as Pulsar's is: {differs}", REPLACE, NO)
+        raise Exists(f"it exists (epoch {footer.epoch}, closed) and is not as Pulsar's is: {differs}", REPLACE)
 
     async def _make(self, cursor: PulsarCursor, state: AckState, plan: Plan, seen: Mark) -> int:
-        """The epoch. Raises CommandError; Raced, and then what somebody else has done is as it was."""
+        """The epoch. Raises ProblemError; Raced, and then what somebody else has done is as it was."""
         source = PulsarSource(cursor)
         again = plan is not Plan.MAKE
         try:
             done = await make_cursor(self.ports, self.settings, source, _Quiet(self.bar), kind=KIND, replace=again, seen=seen)
-        except CommandError as e:
+        except ProblemError as e:
             footer = await footer_of(self.ports, source.name)
             if footer is None or mark_of(footer) == seen or footer.writer.startswith(f"{self.settings.identity}/"):
                 raise
@@ -180,14 +178,14 @@ class Importing:
         try:
             footer, ours = await self._read(source.name)
         except NotFound as e:
-            raise Raced("it was made, and deleted before it was read back", "run this again if it is to be here", NO) from e
+            raise Raced("it was made, and deleted before it was read back", "run this again if it is to be here") from e
         wrong = difference(state, ours)
         if wrong and (footer.epoch, footer.state) != (done.epoch, FooterState.CLOSED):
             who = f"epoch {footer.epoch}, by {footer.writer}"
             message = f"it was made, and opened before it was read back ({who}): {wrong}"
-            raise Raced(message, "its source acks here already: that is as it should be; else " + REPLACE, NO)
+            raise Raced(message, "its source acks here already: that is as it should be; else " + REPLACE)
         if wrong:
-            raise Unlike(f"what was made is not what was read: {wrong}", "keep both and report this", NO)
+            raise Unlike(f"what was made is not what was read: {wrong}", "keep both and report this")
         return done.epoch
 
     async def _read(self, name: CursorName) -> tuple[Footer, AckState]:
@@ -196,15 +194,18 @@ class Importing:
         return footer, answer.state
 
 
-class Exists(CommandError):
+class Exists(ProblemError):
     """Ours is there, and must not be touched."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message, remedy, Kind.REFUSED)
 
 
 class Raced(Exists):
     """It is there since a moment ago: somebody else was quicker."""
 
 
-class Unlike(CommandError):
+class Unlike(ProblemError):
     """What was made and closed is not what was read."""
 
 
@@ -212,8 +213,8 @@ def raced(footer: Footer) -> Raced:
     """The error where somebody has made the cursor meanwhile."""
     if is_made_by(footer, KIND):
         remedy = "let one of the two runs finish, and run this again: what is the same is left alone"
-        return Raced(f"another import makes it at the same time ({footer.writer})", remedy, NO)
-    return Raced(f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}", NO)
+        return Raced(f"another import makes it at the same time ({footer.writer})", remedy)
+    return Raced(f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}")
 
 
 class _Quiet:
@@ -256,7 +257,7 @@ def text_of(cursor: PulsarCursor, numbers: dict[str, Any]) -> str:
 
 
 async def import_all(importing: Importing, selection: Selection, reporter: Reporter, *, jobs: int) -> None:
-    """Every cursor of the selection. Raises CommandError."""
+    """Every cursor of the selection. Raises ProblemError."""
     refs: AsyncIterator[PulsarCursorRef] = iter_cursors(
         importing.pulsar.zookeeper, selection, skipped=reporter.skip, patience=importing.patience
     )

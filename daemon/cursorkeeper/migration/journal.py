@@ -17,12 +17,17 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from cursorkeeper.problems import Kind, ProblemError
+
 FORMAT = 1
 TOKEN: Final = "token"
 
 
-class JournalError(ValueError):
-    """The file is not this run's journal; the message is for people."""
+class JournalError(ProblemError):
+    """The file is not this run's journal."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "give the journal that the interrupted run named, or none", Kind.USAGE)
 
 
 class Journal:

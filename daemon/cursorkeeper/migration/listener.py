@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.problems import ProblemError
 
 
 class ImportListener:
@@ -22,13 +22,13 @@ class ImportListener:
         self._refusal = ("", "")
         self.changed = asyncio.Event()
 
-    def error(self, cursor: str, again: str) -> CommandError:
+    def error(self, cursor: str, again: str) -> ProblemError:
         """Why it ended before its time."""
         if self.ended == "refused":
-            return CommandError(f"{cursor}: {self._refusal[0]}", self._refusal[1], NO)
+            return ProblemError(f"{cursor}: {self._refusal[0]}", self._refusal[1])
         if self.ended == "deposed":
-            return CommandError(f"{cursor} was taken over while it was imported", f"stop its source, then {again}", NO)
-        return CommandError(f"{cursor} was {self.ended} while it was imported", again, NO)
+            return ProblemError(f"{cursor} was taken over while it was imported", f"stop its source, then {again}")
+        return ProblemError(f"{cursor} was {self.ended} while it was imported", again)
 
     def _end(self, how: str) -> None:
         self.ended = how

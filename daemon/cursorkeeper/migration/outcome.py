@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from cursorkeeper.bookkeeper.errors import GatewayError
-from cursorkeeper.cli.problems import AWAY, NO, CommandError, Problem, explain
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.migration.cluster import SkippedPath
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.problems import Kind, Problem, problem_of
 from cursorkeeper.zookeeper.errors import ZooKeeperError
 
 T = TypeVar("T")
@@ -47,22 +46,19 @@ class Outcome:
     problem: Problem | None = None
 
     def as_json(self) -> dict[str, Any]:
-        told = {"problem": self.problem.message, "remedy": self.problem.remedy} if self.problem else {}
+        told = {"problem": str(self.problem), "remedy": self.problem.remedy} if self.problem else {}
         return {"cursor": self.cursor, "status": self.status, "ok": self.ok, **self.numbers, "notes": list(self.notes), **told}
 
 
 def failed(cursor: str, error: Exception, *, status: str = "failed", numbers: Mapping[str, Any] | None = None) -> Outcome:
     """The outcome that an error stands for."""
-    if isinstance(error, MigrationError):
-        said = f"{error.place}: {error.message}" if error.place else error.message
-        problem = Problem(said, error.remedy, AWAY if error.kind is Kind.AWAY else NO)
-        status = "refused" if error.kind is Kind.REFUSED else status
-    else:
-        problem = explain(error)
+    problem = replace(problem_of(error), cursor="")
+    if problem.kind in (Kind.REFUSED, Kind.CHANGED):
+        status = "refused"
     return Outcome(cursor, status, False, numbers=numbers or {}, problem=problem)
 
 
-FORESEEN = (MigrationError, CommandError, CursorKeeperError, GatewayError, ZooKeeperError)
+FORESEEN = (CursorKeeperError, GatewayError, ZooKeeperError)
 """What may go wrong with one cursor. Anything else is a bug and ends the run."""
 
 
@@ -73,7 +69,7 @@ BEFORE = "done before"
 async def run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
     """`work` for each, `jobs` at once. What has begun is finished even if finding more fails; that is raised at the end.
 
-    Raises CommandError; BrokenPipeError: nobody reads the report any more, and the run ends as if it was interrupted.
+    Raises ProblemError; BrokenPipeError: nobody reads the report any more, and the run ends as if it was interrupted.
     """
     try:
         await _run_all(things, work, reporter, jobs=jobs)
@@ -103,7 +99,5 @@ async def _run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outco
             problem = e
         for _ in range(jobs):
             await queue.put(None)
-    if isinstance(problem, MigrationError):
-        raise CommandError(str(problem), problem.remedy, AWAY if problem.kind is Kind.AWAY else NO)
     if problem is not None:
         raise problem

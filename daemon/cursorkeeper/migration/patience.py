@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
 
 T = TypeVar("T")

@@ -19,10 +19,11 @@ from cursorkeeper.format.pulsar.layout import layout_items, resolve
 from cursorkeeper.format.pulsar.values import Compression, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.cursor_ledger import newest_of
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import Freshness, PulsarCursor
 from cursorkeeper.migration.repair import is_beyond, repair
+from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.values import Node
 
@@ -103,7 +104,7 @@ class _Reader:
             raise _LedgerGone(f"cursor ledger {ledger} does not exist") from e
         except MigrationError as e:
             if self._roll_back and e.kind in (Kind.DAMAGED, Kind.MISSING):
-                return self._rolled_back(node, znode, _LedgerGone(f"{e.place}: {e.message}"))
+                return self._rolled_back(node, znode, _LedgerGone(f"{e.where}: {e.message}"))
             raise
         self._warnings += found.state.notes
         self._bytes_read += found.state.stored_bytes
@@ -178,9 +179,9 @@ class _Reader:
         except bk.NoSuchLedger:
             raise
         except bk.GatewayRefused as e:
-            raise self._error(Kind.DAMAGED, place, str(e), ROLL_BACK if unreadable else e.hint) from e
+            raise self._error(Kind.DAMAGED, place, str(e), ROLL_BACK if unreadable else e.remedy) from e
         except (bk.GatewayError, zk.ZooKeeperError) as e:
-            raise self._error(Kind.AWAY, place, str(e), e.hint) from e
+            raise self._error(Kind.AWAY, place, str(e), e.remedy) from e
 
 
 class _LedgerGone(Exception):

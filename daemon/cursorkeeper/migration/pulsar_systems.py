@@ -15,7 +15,7 @@ from cursorkeeper.settings import Settings, SettingsError
 
 
 def pulsar_conf(file: Path | None) -> dict[str, str]:
-    """Pulsar's broker.conf as it is; empty if none is given. Raises CommandError."""
+    """Pulsar's broker.conf as it is; empty if none is given. Raises ProblemError."""
     if file is None:
         return {}
     try:
@@ -36,7 +36,7 @@ def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str 
 async def pulsar_ports(
     settings: Settings, pulsar: Settings, ours: connections.Ports, role: str, *, own: bool = False
 ) -> AsyncIterator[PulsarPorts]:
-    """Our own connections where they reach the same; `own`: a gateway client of its own, for its role. Raises CommandError."""
+    """Our own connections where they reach the same; `own`: a gateway client of its own, for its role. Raises ProblemError."""
     async with AsyncExitStack() as stack:
         zookeeper, ledgers = ours.zookeeper, ours.ledgers
         if pulsar.zookeeper != settings.zookeeper:

@@ -16,10 +16,11 @@ from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerState
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import STATE_BYTES_MAX
 from cursorkeeper.migration.target import WritePlan
+from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.values import Node
 
@@ -88,7 +89,7 @@ class Writer:
         try:
             await self._swap(plan.znode if ledger < 0 else plan.znode_for(ledger, self.now_ms), version, ledger)
         except MigrationError as e:
-            if e.kind is Kind.REFUSED and ledger >= 0:  # certainly not named by the znode
+            if e.kind in (Kind.REFUSED, Kind.CHANGED) and ledger >= 0:  # certainly not named by the znode
                 notes += await self._delete(ledger, "the new ledger")
             raise
         if old_ledger >= 0:
@@ -140,7 +141,7 @@ class Writer:
             except (zk.BadVersion, zk.NodeExists) as e:
                 if await self._is_mine(value, version, ledger):
                     return  # an earlier try arrived after all
-                raise self._error(Kind.REFUSED, path, CHANGED, AGAIN) from e
+                raise self._error(Kind.CHANGED, path, CHANGED, AGAIN) from e
             except zk.NoNode as e:
                 raise self._error(Kind.REFUSED, path, "the topic or its cursor was deleted meanwhile", AGAIN) from e
             except zk.Disconnected:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.problems import Kind
 from cursorkeeper.pulsar_broker.model import ADD_OVERHEAD_BYTES, SET_OVERHEAD_BYTES, Reason, count, range_count, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 

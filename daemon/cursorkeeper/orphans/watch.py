@@ -53,7 +53,7 @@ class OrphanWatch:
             try:
                 await self.look()
             except zk.ZooKeeperError as e:
-                self.telemetry.log("search for orphans postponed", problem=str(e), remedy=e.hint)
+                self.telemetry.log("search for orphans postponed", problem=str(e), remedy=e.remedy)
             await asyncio.sleep(self.interval_s * self.rng.uniform(0.9, 1.1))
 
     async def look(self) -> None:

@@ -216,7 +216,7 @@ class ChainReader:
             except bk.NoSuchLedger as e:
                 raise LedgerMissing(ledger) from e
             except bk.GatewayError as e:
-                self._on_waiting(f"BookKeeper: metadata of ledger {ledger}: {e}")
+                self._on_waiting(f"BookKeeper: metadata of ledger {ledger}: {e.said}")
                 await self._rest(delay)
                 delay = min(RETRY_MAX_S, delay * 2)
 
@@ -385,7 +385,7 @@ class ChainReader:
                 raise LedgerMissing(ledger) from e
             except bk.GatewayError as e:
                 if e.reason not in DAMAGE_REASONS:
-                    self._on_waiting(f"BookKeeper: reading ledger {ledger}: {e}")
+                    self._on_waiting(f"BookKeeper: reading ledger {ledger}: {e.said}")
                     await self._rest(delay)
                     delay = min(RETRY_MAX_S, delay * 2)
                 elif at < last and not alone:

@@ -2,7 +2,7 @@
 
 Owns the exceptions of this package and the one table from ZooKeeper's codes to them. Does not own any retry: a caller reacts to the
 `kind`. Invariants: every exception of the port is a `ZooKeeperError`, a `ValueError` for arguments that are a bug, or a
-cancellation; each class says in `kind` how to react and in `hint` what an operator can look at.
+cancellation; each class says in `kind` how to react and in `remedy` what an operator can look at.
 
 The distinction that matters most is between `NotSent` (nothing happened, repeating is safe) and `OutcomeUnknown` (it may have
 happened, or may happen later: the writer finds out, and never guesses). Both are `Disconnected`, which is enough for a read.
@@ -31,7 +31,7 @@ class ZooKeeperError(Exception):
     """Base of all errors of this package. `path` is the caller's (without chroot), `code` ZooKeeper's number or None if local."""
 
     kind: ClassVar[Kind] = Kind.BUG
-    hint: ClassVar[str] = "report this with the log around it"
+    remedy: ClassVar[str] = "report this with the log around it"
 
     def __init__(self, message: str = "", *, path: str | None = None, code: int | None = None) -> None:
         self.message, self.path, self.code = message, path, code
@@ -59,7 +59,7 @@ class OutcomeUnknown(Disconnected):
     """Sent, perhaps: the answer was lost or is late. A write may have been applied, or may still be applied later."""
 
     kind = Kind.UNKNOWN
-    hint = "the connection to ZooKeeper was lost or is slow; look at the servers' latency and at the network"
+    remedy = "the connection to ZooKeeper was lost or is slow; look at the servers' latency and at the network"
 
 
 class ConnectionLost(OutcomeUnknown):
@@ -70,31 +70,31 @@ class NotSent(Disconnected):
     """Certainly not sent: nothing was done, repeating is safe."""
 
     kind = Kind.NOT_DONE
-    hint = "ZooKeeper is not reachable or is behind; look at its servers and at the client's limits"
+    remedy = "ZooKeeper is not reachable or is behind; look at its servers and at the client's limits"
 
 
 class NotConnected(NotSent):
     """No connection within the time a request waits for one."""
 
-    hint = "no ZooKeeper server answers: check the server list, the network and that the ensemble has a quorum"
+    remedy = "no ZooKeeper server answers: check the server list, the network and that the ensemble has a quorum"
 
 
 class TooManyRequests(NotSent):
     """The limit on requests (or their bytes) in flight was reached for as long as a request waits."""
 
-    hint = "more requests than ZooKeeper answers: look at its latency before raising requests_in_flight_max"
+    remedy = "more requests than ZooKeeper answers: look at its latency before raising requests_in_flight_max"
 
 
 class ClientClosed(NotSent):
     """The client was closed, or never started."""
 
-    hint = "the client is closed: this is expected while the daemon stops"
+    remedy = "the client is closed: this is expected while the daemon stops"
 
 
 class ProtocolBroken(ZooKeeperError):
     """The peer sent bytes that are not ZooKeeper's protocol; the connection is ended, requests see ConnectionLost."""
 
-    hint = "is this address a ZooKeeper server, and does it expect TLS?"
+    remedy = "is this address a ZooKeeper server, and does it expect TLS?"
 
 
 # --- answers of the server ---------------------------------------------------------------------------------------------------------
@@ -104,34 +104,34 @@ class BadVersion(ZooKeeperError):
     """The compare-and-set named another version than the node has."""
 
     kind = Kind.BAD_VERSION
-    hint = "another writer changed this node"
+    remedy = "another writer changed this node"
 
 
 class NoNode(ZooKeeperError):
     """The node (or for a create its parent) does not exist."""
 
     kind = Kind.NO_NODE
-    hint = "the node is missing: is the chroot right, was it deleted by hand?"
+    remedy = "the node is missing: is the chroot right, was it deleted by hand?"
 
 
 class NodeExists(ZooKeeperError):
     """The node to create exists."""
 
     kind = Kind.NODE_EXISTS
-    hint = "the node exists already"
+    remedy = "the node exists already"
 
 
 class Refused(ZooKeeperError):
     """The server will not do this, now or later."""
 
     kind = Kind.REFUSED
-    hint = "ZooKeeper refuses this request: look at the message and at the server's log"
+    remedy = "ZooKeeper refuses this request: look at the message and at the server's log"
 
 
 class NotEmpty(Refused):
     """The node to delete has children."""
 
-    hint = "delete the children first"
+    remedy = "delete the children first"
 
 
 class NoChildrenForEphemerals(Refused):
@@ -141,40 +141,40 @@ class NoChildrenForEphemerals(Refused):
 class AccessDenied(Refused):
     """Authentication or access control stands in the way."""
 
-    hint = "the node's ACL does not allow this client; ask for rights, or for another chroot"
+    remedy = "the node's ACL does not allow this client; ask for rights, or for another chroot"
 
 
 class Unsupported(Refused):
     """The server does not know this operation, or is read-only."""
 
-    hint = "this needs ZooKeeper 3.6 or newer with a quorum"
+    remedy = "this needs ZooKeeper 3.6 or newer with a quorum"
 
 
 class ValueTooLarge(Refused):
     """Refused here, before sending: a frame above jute.maxbuffer makes the server close the connection (facts: largest znode)."""
 
-    hint = "the value is above what ZooKeeper takes; the cursor's state must go to BookKeeper, or jute.maxbuffer up on every server"
+    remedy = "the value is above what ZooKeeper takes; the cursor's state must go to BookKeeper, or jute.maxbuffer up on every server"
 
 
 class Retry(ZooKeeperError):
     """The server did not do it but would take it again: the session moved to another server, or a configuration change is under way."""
 
     kind = Kind.NOT_DONE
-    hint = "passes by itself; if it stays, look at the ensemble's configuration"
+    remedy = "passes by itself; if it stays, look at the ensemble's configuration"
 
 
 class SessionExpired(ZooKeeperError):
     """The server says that the session has expired; this request was not done. Ephemerals and watches are gone."""
 
     kind = Kind.NOT_DONE
-    hint = "ZooKeeper did not hear from this process for a session timeout: long pauses, a blocked event loop, or the network"
+    remedy = "ZooKeeper did not hear from this process for a session timeout: long pauses, a blocked event loop, or the network"
 
 
 class RolledBack(ZooKeeperError):
     """An operation of a multi that would have worked, undone because another one failed."""
 
     kind = Kind.NOT_DONE
-    hint = "see the culprit of the multi"
+    remedy = "see the culprit of the multi"
 
 
 class NotTried(RolledBack):
@@ -185,7 +185,7 @@ class ServerFault(ZooKeeperError):
     """The server says that it is confused. Whether the request was applied is not to be relied on."""
 
     kind = Kind.UNKNOWN
-    hint = "ZooKeeper reports an internal error: read the server's log"
+    remedy = "ZooKeeper reports an internal error: read the server's log"
 
 
 class MultiFailed(ZooKeeperError):
@@ -195,7 +195,7 @@ class MultiFailed(ZooKeeperError):
     """
 
     kind = Kind.NOT_DONE
-    hint = "see the culprit's own error"
+    remedy = "see the culprit's own error"
 
     def __init__(self, errors: Sequence[ZooKeeperError], culprit_index: int) -> None:
         self.errors = tuple(errors)

@@ -23,8 +23,9 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.migration.cluster import Selection, SkippedPath, nobody
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.problems import Kind
 from cursorkeeper.pulsar_broker.model import Reason, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings

@@ -12,10 +12,10 @@ from cursorkeeper.assess import html, words
 from cursorkeeper.assess.judge import Stored, judge
 from cursorkeeper.assess.totals import Row, Totals
 from cursorkeeper.cli.assess import exit_code, show, summary, write_page
-from cursorkeeper.cli.problems import NotFound
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import Selection
+from cursorkeeper.problems import NotFound
 from cursorkeeper.pulsar_broker.model import Reason, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import of_version
 from daemon.tests.assess.states import backlog, layout_of

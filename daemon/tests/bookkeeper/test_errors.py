@@ -29,7 +29,7 @@ def test_every_status_and_every_reaction_has_a_row() -> None:
 @pytest.mark.parametrize("operation", Operation)
 def test_a_lost_answer_is_unknown_and_an_append_rolls(operation: Operation, status: str) -> None:
     error = from_status(operation, status, ledger=7)
-    assert error.outcome is Outcome.UNKNOWN and error.ledger == 7 and error.hint
+    assert error.outcome is Outcome.UNKNOWN and error.ledger == 7 and error.remedy
     assert type(error) is (GatewayRoll if operation is Operation.APPEND else GatewayRetry)
 
 
@@ -48,7 +48,7 @@ def test_a_failure_of_the_gateway_keeps_its_words() -> None:
         -6,
         4,
     )
-    assert "2 of 3" in str(error) and "ensemble" in error.hint
+    assert "2 of 3" in str(error) and "ensemble" in error.remedy
     assert isinstance(from_failure("REFUSED", Outcome.NOT_DONE, "NO_SUCH_LEDGER"), NoSuchLedger)
 
 

@@ -11,13 +11,13 @@ import pytest
 import typer
 
 from cursorkeeper.cli import run
-from cursorkeeper.cli.output import Bar
 from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal.output import Bar
 from daemon.tests.support.world import NAME, Source, World, acks, ranges, small
 
 NO_INLINE = small(Limits(), inline_state_max_bytes=0)

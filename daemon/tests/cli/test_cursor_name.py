@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cursorkeeper.cli import cursor_name
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.problems import ProblemError
 
 TEXTS = st.text(alphabet="a|\\/: '%\n", min_size=1, max_size=12)
 
@@ -35,7 +35,7 @@ def test_a_bar_of_a_name_is_written_with_a_backslash(given_: str, topic: str, su
 
 
 def test_what_may_be_two_cursors_is_refused_with_both() -> None:
-    with pytest.raises(CommandError) as refused:
+    with pytest.raises(ProblemError) as refused:
         cursor_name.parse("t|s|2")
     assert "more than one |" in refused.value.problem.message
     assert r"'t\|s|2' or 't|s\|2'" in refused.value.problem.remedy
@@ -44,6 +44,6 @@ def test_what_may_be_two_cursors_is_refused_with_both() -> None:
 
 @pytest.mark.parametrize("given_", ["", "t", "|s", "t|", "|", "||", r"t\|s"])
 def test_what_is_no_name_is_refused(given_: str) -> None:
-    with pytest.raises(CommandError) as refused:
+    with pytest.raises(ProblemError) as refused:
         cursor_name.parse(given_)
     assert "TOPIC|SUBSCRIPTION" in refused.value.problem.remedy

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper.cli.output import Bar
-from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
@@ -21,6 +19,9 @@ from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, Layout
 from cursorkeeper.inspection import state_view
 from cursorkeeper.migration import exchange, export_file
 from cursorkeeper.migration.exchange import AcksLine, parse
+from cursorkeeper.problems import ProblemError
+from cursorkeeper.terminal.failure import USAGE, exit_code
+from cursorkeeper.terminal.output import Bar
 
 FOOTER = Footer("persistent://t/ns/a", "s", FooterState.CLOSED, 3, "w", 1, 2, Position(7, 4), EmptyBase(Position(7, 4)))
 
@@ -109,10 +110,10 @@ GOOD = [bytes(x) for x in exchange.lines_of(FOOTER, state({5, 6, 9}, mark_delete
 def test_spoilt_files_are_refused_with_the_line(lines: list[bytes], says: str, tmp_path: Path) -> None:
     file = tmp_path / "f.jsonl"
     file.write_bytes(b"\n".join(x.strip() for x in lines))
-    with pytest.raises(CommandError) as error:
+    with pytest.raises(ProblemError) as error:
         export_file.scan(file, "f.jsonl", None, Bar("t"))
     assert says in error.value.problem.message and "f.jsonl" in error.value.problem.message
-    assert error.value.problem.exit_code == USAGE and error.value.problem.remedy
+    assert exit_code(error.value.problem) == USAGE and error.value.problem.remedy
 
 
 def test_blank_lines_do_no_harm(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from cursorkeeper.cli import forget_token, ls, restore_footer
-from cursorkeeper.cli.problems import AWAY, NO, CommandError, NotFound
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, mark_of
 from cursorkeeper.core.names import ROOT
@@ -18,6 +17,8 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.inspection import footer_view
 from cursorkeeper.migration.cursor_maker import make_cursor
+from cursorkeeper.problems import Kind, NotFound, ProblemError
+from cursorkeeper.terminal.failure import NO, exit_code
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME, Recorder, Source, acks
 
@@ -70,9 +71,9 @@ async def test_a_deleted_cursor_is_forgotten_too(world: CliWorld) -> None:
 
 async def test_an_open_cursor_is_refused(world: CliWorld) -> None:
     await fenced(world, closed=False)
-    with pytest.raises(CommandError, match=r"it is open \(epoch 1, by k/") as refused:
+    with pytest.raises(ProblemError, match=r"it is open \(epoch 1, by k/") as refused:
         await forgotten(world, await looked(world))
-    assert "unload its topic" in refused.value.problem.remedy and refused.value.problem.exit_code == NO
+    assert "unload its topic" in refused.value.problem.remedy and exit_code(refused.value.problem) == NO
 
 
 async def test_what_has_changed_since_it_was_shown_is_left_alone(world: CliWorld) -> None:
@@ -80,7 +81,7 @@ async def test_what_has_changed_since_it_was_shown_is_left_alone(world: CliWorld
     seen = await looked(world)
     again = await world.source(fencing_token=TOKEN + 1)
     await world.close(again)
-    with pytest.raises(CommandError, match="has changed since it was shown"):
+    with pytest.raises(ProblemError, match="has changed since it was shown"):
         await forgotten(world, seen)
     assert (await world.footer()).fencing_token == TOKEN + 1
 
@@ -113,9 +114,9 @@ async def test_zookeeper_that_never_answers_is_said(world: CliWorld) -> None:
         return ev.FooterWriteUnknown(0, "away")
 
     ports.footers.write = write  # type: ignore[method-assign]
-    with pytest.raises(CommandError, match="did not say") as away:
+    with pytest.raises(ProblemError, match="did not say") as away:
         await forget_token.forget(ports, seen, WRITER, pause_s=0.0)
-    assert away.value.problem.exit_code == AWAY
+    assert away.value.kind is Kind.AWAY
 
 
 async def test_a_cursor_that_is_not_there(world: CliWorld) -> None:
@@ -173,7 +174,7 @@ async def test_an_import_keeps_the_token_of_what_it_replaces(world: CliWorld) ->
 async def test_an_import_takes_no_open_cursor_from_a_source_with_a_token(world: CliWorld) -> None:
     source = await fenced(world, closed=False)
     before = await world.footer()
-    with pytest.raises(CommandError, match=f"it is open .* with fencing token {TOKEN}"):
+    with pytest.raises(ProblemError, match=f"it is open .* with fencing token {TOKEN}"):
         await make_cursor(await world.ports("writer"), world.settings, Nothing(), world.bar, replace=True)
     assert mark_of(await world.footer()) == mark_of(before)
     await source.durable(source.ack(acks(7, 9)))

@@ -18,9 +18,10 @@ from typer.testing import CliRunner, Result
 
 from cursorkeeper.cli import main as program
 from cursorkeeper.cli.health import DEFAULT_ADDRESS, LISTEN_VARIABLE, address_to_ask
-from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
+from cursorkeeper.terminal.failure import AWAY, NO, USAGE, exit_code
 
 ROOT = Path(__file__).parents[3]
 STATUS = health_pb2.HealthCheckResponse
@@ -95,9 +96,9 @@ def test_where_it_asks() -> None:
     assert address_to_ask(None, "[::]:7650") == address_to_ask("0.0.0.0:7650", None) == "127.0.0.1:7650"
     assert address_to_ask(None, "[::1]:7650") == "[::1]:7650"
     for given, listen in (("", None), ("host", None), (":1", None), ("h:0", None), ("h:65536", None), (None, "h:port")):
-        with pytest.raises(CommandError, match="is not an address to ask") as caught:
+        with pytest.raises(ProblemError, match="is not an address to ask") as caught:
             address_to_ask(given, listen)
-        assert caught.value.problem.exit_code == USAGE
+        assert exit_code(caught.value.problem) == USAGE
 
 
 def test_a_limit_that_is_none() -> None:

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cursorkeeper.cli import export, restore
-from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
@@ -23,7 +22,9 @@ from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.migration.cursor_maker import Imported, Report
 from cursorkeeper.migration.export_file import LINES_PER_BATCH, RANGES_PER_BATCH, FileSource, run_import, scan
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal.failure import NO, exit_code
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import Node, WatchCallback
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
@@ -155,10 +156,10 @@ async def test_an_existing_cursor_is_refused_untouched(world: CliWorld, tmp_path
     await world.closed(l7=((1, 3),))
     await exported(world, NAME, tmp_path / "1")
     before = await world.footer()
-    with pytest.raises(CommandError) as error:
+    with pytest.raises(ProblemError) as error:
         await imported(world, tmp_path / "1", name=None)
     assert "exists already" in error.value.problem.message and "--replace" in error.value.problem.remedy
-    assert error.value.problem.exit_code == NO and await world.footer() == before
+    assert exit_code(error.value.problem) == NO and await world.footer() == before
 
 
 async def test_replace(world: CliWorld, tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ async def test_somebody_else_creates_it_first(world: CliWorld, tmp_path: Path) -
     slow.path, slow.meanwhile = OTHER.path(), lambda: world.closed(OTHER, l5=((1, 1),))
     await slow.start()
     ports = with_other(await world.ports("writer"), footers=footer_store(slow, SETTINGS))
-    with pytest.raises(CommandError, match="not the one that was looked at: closed in epoch 1"):
+    with pytest.raises(ProblemError, match="not the one that was looked at: closed in epoch 1"):
         await imported(world, tmp_path / "1", ports=ports)
     footer = await world.footer(OTHER)
     assert (footer.epoch, footer.state) == (1, FooterState.CLOSED), "not even claimed"
@@ -239,7 +240,7 @@ async def test_taken_over_while_importing(world: CliWorld, tmp_path: Path) -> No
     importing = asyncio.create_task(imported(world, tmp_path / "1", report=report))
     await report.sending.wait()
     await world.source(OTHER)
-    with pytest.raises(CommandError, match="was taken over while it was imported"):
+    with pytest.raises(ProblemError, match="was taken over while it was imported"):
         await importing
 
 
@@ -247,9 +248,9 @@ async def test_bookkeeper_away_is_told_and_not_waited_for_for_ever(world: CliWor
     await world.closed(l7=((1, 3),))
     await exported(world, NAME, tmp_path / "1")
     world.bookkeeper.bookies_up = 0
-    with pytest.raises(CommandError) as error:
+    with pytest.raises(ProblemError) as error:
         await imported(world, tmp_path / "1", stall_s=0.5)
-    assert error.value.problem.exit_code == AWAY and "nothing moved" in error.value.problem.message
+    assert error.value.kind is Kind.AWAY and "nothing moved" in error.value.problem.message
     world.bookkeeper.bookies_up = 3
     assert (await imported(world, tmp_path / "1", replace=True)).acked == 3, "and once more with --replace"
 
@@ -266,7 +267,7 @@ async def test_export_of_damage_is_refused(world: CliWorld, tmp_path: Path) -> N
 
     footer = await world.closed(l7=((1, 3),))
     world.bookkeeper.damage(footer.chain[0].ledger, 1, Damage.FLIP)
-    with pytest.raises(CommandError, match=f"ledger {footer.chain[0].ledger} entry 1"):
+    with pytest.raises(ProblemError, match=f"ledger {footer.chain[0].ledger} entry 1"):
         await exported(world, NAME, tmp_path / "1")
     assert listed(tmp_path) == []
 

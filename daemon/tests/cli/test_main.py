@@ -16,13 +16,14 @@ from typer.testing import CliRunner, Result
 from cursorkeeper import connections
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.cli import main as program
-from cursorkeeper.cli import options, problems
-from cursorkeeper.cli.problems import AWAY, BUG, NO, USAGE, CommandError, explain
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewError
 from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper.problems import Kind, Problem, ProblemError, problem_of
 from cursorkeeper.pulsar_broker.settings import PulsarSettingsError
 from cursorkeeper.settings import Settings, SettingsError, load
 from cursorkeeper.starting import StartError
+from cursorkeeper.terminal import options
+from cursorkeeper.terminal.failure import AWAY, BUG, NO, USAGE, exit_code, show
 from cursorkeeper.zookeeper import errors as zk
 from daemon.tests.cli.conftest import given_to
 
@@ -94,10 +95,10 @@ async def test_a_dead_zookeeper_and_a_dead_gateway_are_named() -> None:
         (connections.zookeeper(dead, 0.3), "ZooKeeper"),
         (connections.gateway(dead, "reader", 0.3), "the ledger gateway"),
     ):
-        with pytest.raises(CommandError) as error:
+        with pytest.raises(ProblemError) as error:
             await opening.__aenter__()
         problem = error.value.problem
-        assert problem.exit_code == AWAY and problem.message.startswith(f"{name} at {address} does not answer") and problem.remedy
+        assert problem.kind is Kind.AWAY and problem.message.startswith(f"{name} at {address} does not answer") and problem.remedy
 
 
 @pytest.mark.parametrize("left", [0, 1])
@@ -128,7 +129,7 @@ def test_the_exit_code_of_run_is_the_daemons(left: int) -> None:
 
 
 ERRORS: list[tuple[BaseException, int, str]] = [
-    (CommandError("m", "r", 9), 9, "m"),
+    (ProblemError("m", "r", Kind.AWAY), AWAY, "m"),
     (SettingsError("ensemble = 1: too few"), USAGE, "ensemble"),
     (PulsarSettingsError("Pulsar 9.9: its defaults are not known", "use 4.2"), USAGE, "Pulsar 9.9"),
     (StartError("the gateway at x does not answer"), AWAY, "gateway at x"),
@@ -149,9 +150,9 @@ ERRORS: list[tuple[BaseException, int, str]] = [
 def test_every_error_has_a_message_a_remedy_and_a_code(
     error: BaseException, code: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    problem = explain(error)
-    assert problem.exit_code == code and says in problem.message and problem.remedy
-    problem.show()
+    problem = problem_of(error)
+    assert exit_code(problem) == code and says in str(problem) and problem.remedy
+    show(problem)
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
@@ -170,7 +171,7 @@ def test_a_traceback_only_with_debug() -> None:
 
 
 def test_problems_fit_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    problems.Problem("a\n  b", "", 1).show()
+    show(Problem("a\n  b", ""))
     assert capsys.readouterr().err == "cursorkeeper: a b\n"
 
 
@@ -207,7 +208,7 @@ def test_a_setting_from_the_environment_counts_for_tools_too() -> None:
 
 
 def test_json_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
-    from cursorkeeper.cli.output import json_line
+    from cursorkeeper.terminal.output import json_line
 
     json_line({"a": [1, None], "ü": Path("t")})
     assert json.loads(capsys.readouterr().out) == {"a": [1, None], "ü": "t"}

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cursorkeeper.cli import export, output
-from cursorkeeper.cli.output import Bar, Table, json_line, say
-from cursorkeeper.cli.printable import printable, printable_json
-from cursorkeeper.cli.problems import CommandError
+from cursorkeeper.cli import export
+from cursorkeeper.problems import ProblemError
+from cursorkeeper.terminal import output
+from cursorkeeper.terminal.failure import show
+from cursorkeeper.terminal.output import Bar, Table, json_line, say
+from cursorkeeper.terminal.printable import printable, printable_json
 
 
 class Clock:
@@ -68,7 +70,7 @@ def test_a_terminal_is_told_nothing_by_a_name(capsys: pytest.CaptureFixture[str]
     assert printable(HOSTILE) == SHOWN and printable("tópico/ä|訂閱") == "tópico/ä|訂閱"
     say(f"damaged: {HOSTILE}")
     say(HOSTILE, err=True)
-    CommandError(f"{HOSTILE}: refused", f"look at {HOSTILE}").problem.show()
+    show(ProblemError(f"{HOSTILE}: refused", f"look at {HOSTILE}").problem)
     told = capsys.readouterr()
     assert told.out == f"damaged: {SHOWN}\n"
     # an error is one line: its line ends are blanks, and everything else is spelled out

@@ -8,9 +8,9 @@ import pytest
 
 from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.cli import inspect, ls
-from cursorkeeper.cli.problems import NotFound
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.names import ROOT, CursorName
+from cursorkeeper.problems import NotFound
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.support.world import NAME, acks, closed, partial

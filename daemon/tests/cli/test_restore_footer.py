@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.cli import cursor_name
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.cli.restore_footer import WRITES_MAX, WRITES_PER_REQUEST, Plan, as_json, bytes_of, look, show, verification, write
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as footer_bytes
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.zookeeper import errors as zk
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.fakes.zookeeper.faults import Delay, UnknownDone, UnknownNotDone
@@ -167,7 +167,7 @@ async def test_a_first_write_that_is_lost_is_told_as_unknown(world: CliWorld) ->
 async def test_a_version_that_takes_too_many_writes_is_refused(world: CliWorld) -> None:
     plan = await looked(world, await lost_at_a_high_version(world, 2_000_000))
     plan.check_writes(2_000_002)
-    with pytest.raises(CommandError, match=r"2,000,002 writes; at most 1,000,000"):
+    with pytest.raises(ProblemError, match=r"2,000,002 writes; at most 1,000,000"):
         plan.check_writes(WRITES_MAX)
 
 
@@ -176,7 +176,7 @@ async def test_who_came_in_between_is_not_overwritten(world: CliWorld) -> None:
     ports = await world.ports()
     plan = await look(ports, NAME, ROOT, latest)
     await reopened(world)
-    with pytest.raises(CommandError, match="has changed since it was shown"):
+    with pytest.raises(ProblemError, match="has changed since it was shown"):
         await write(ports, plan, ROOT, world.bar)
 
 

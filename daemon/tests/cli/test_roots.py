@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cursorkeeper.cli.problems import USAGE, CommandError
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.inspection.roots import as_flags, check_root, look_at, roots_in, say_if_new
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal.failure import USAGE, exit_code
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import ANY_VERSION
 from daemon.tests.cli.conftest import CliWorld
@@ -17,9 +18,9 @@ HERE = "zk:2181"
 
 
 async def refusal(zookeeper: ZooKeeper, root: str, *, needs_id: bool = False) -> str:
-    with pytest.raises(CommandError) as refused:
+    with pytest.raises(ProblemError) as refused:
         await check_root(zookeeper, Settings(zookeeper=HERE, root=root), needs_id=needs_id)
-    assert refused.value.problem.exit_code == USAGE and refused.value.problem.remedy
+    assert exit_code(refused.value.problem) == USAGE and refused.value.problem.remedy
     return refused.value.problem.message
 
 

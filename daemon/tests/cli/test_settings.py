@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from cursorkeeper.bookkeeper.port import Digest
-from cursorkeeper.cli.problems import USAGE, explain
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.format.codec import Codec
+from cursorkeeper.problems import problem_of
 from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.settings import Settings, SettingsError, load
+from cursorkeeper.terminal.failure import USAGE, exit_code
 
 
 def write(path: Path, text: str) -> Path:
@@ -101,8 +102,8 @@ def test_every_error_names_the_setting_and_the_remedy(values: dict[str, Any], sa
         load(environment={}, flags=values)
     text = str(error.value)
     assert next(iter(values)) in text and says in text
-    problem = explain(error.value)
-    assert problem.exit_code == USAGE and problem.remedy
+    problem = problem_of(error.value)
+    assert exit_code(problem) == USAGE and problem.remedy
 
 
 def test_errors_of_files_name_the_file(tmp_path: Path) -> None:
@@ -120,8 +121,8 @@ def refused(**sources: Any) -> tuple[str, str]:
     """The line and the remedy that a person sees."""
     with pytest.raises(SettingsError) as error:
         load(**{"environment": {}, **sources})
-    problem = explain(error.value)
-    assert problem.exit_code == USAGE
+    problem = problem_of(error.value)
+    assert exit_code(problem) == USAGE
     return problem.message, problem.remedy
 
 

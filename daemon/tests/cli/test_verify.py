@@ -7,12 +7,12 @@ import json
 import pytest
 
 from cursorkeeper.cli import verify
-from cursorkeeper.cli.problems import AWAY, CommandError, NotFound
 from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.inspection import checks
 from cursorkeeper.inspection.checks import Report, check
+from cursorkeeper.problems import Kind, NotFound, ProblemError
 from daemon.tests.cli.conftest import EAGER, CliWorld
 from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.support.world import NAME, acks, ranges
@@ -168,9 +168,9 @@ async def test_repeated_records_are_noticed(world: CliWorld) -> None:
 async def test_missing_bookies_are_no_damage(world: CliWorld) -> None:
     footer = await world.closed(l7=((1, 3),))
     world.bookkeeper.damage(footer.chain[0].ledger, 1, Damage.GONE)
-    with pytest.raises(CommandError) as error:
+    with pytest.raises(ProblemError) as error:
         await checked(world)
-    assert error.value.problem.exit_code == AWAY and "not damage" in error.value.problem.remedy
+    assert error.value.kind is Kind.AWAY and "not damage" in error.value.problem.remedy
 
 
 async def test_all(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,10 @@ from functools import cache
 import pytest
 import yaml
 
-from cursorkeeper.cli import problems
 from cursorkeeper.cli.main import LAZY
 from cursorkeeper.core.table import State
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import failure
 from daemon.tests.deployment import code_facts
 from daemon.tests.deployment.places import DOCS, ROOT
 from daemon.tests.deployment.quoted import Page, fields, pieces
@@ -135,7 +135,7 @@ def test_exit_codes_are_those_of_the_programs(page: Page) -> None:
     jar = {int(code) for code in re.findall(r"halt\((\d)", main)}
     assert jar == {1, 2} and "ExitOnOutOfMemoryError" in (ROOT / "java/Dockerfile").read_text()
     known = {
-        "daemon": {0, problems.NO, problems.USAGE, problems.AWAY, problems.BUG, KILLED},
+        "daemon": {0, failure.NO, failure.USAGE, failure.AWAY, failure.BUG, KILLED},
         "gateway": jar | {JVM_OUT_OF_MEMORY, TERMINATED, KILLED},
         "bookie": jar,
         "ZooKeeper server": jar,

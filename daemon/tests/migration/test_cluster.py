@@ -6,7 +6,8 @@ import pytest
 
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.cluster import TOPICS_AHEAD, PulsarCursorRef, Selection, iter_cursors, iter_topic_paths
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.problems import Kind
 from daemon.tests.fakes.zookeeper.faults import NotNow, UnknownNotDone
 from daemon.tests.migration.pulsar_world import HASTY, PulsarWorld
 

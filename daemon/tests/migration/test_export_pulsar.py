@@ -16,7 +16,6 @@ from pyroaring import BitMap
 
 from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.bookkeeper.port import Digest, LedgerSpec, LedgerState
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -35,6 +34,7 @@ from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.migration.string_properties import CREATED, IMPORTING, NOTES, ZNODE
 from cursorkeeper.migration.target import Target, plan_write
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper.port import ZooKeeper
@@ -617,7 +617,7 @@ def test_quorums_and_limits_of_a_broker_conf() -> None:
     conf = {"managedLedgerDefaultEnsembleSize": "3", "managedLedgerDigestType": "MAC", "managedLedgerPassword": "x"}
     assert ledger_spec(conf) == LedgerSpec(3, 2, 2, Digest.MAC, b"x")
     for bad in ({"managedLedgerDefaultAckQuorum": "3"}, {"managedLedgerDigestType": "MD5"}, {"managedLedgerDefaultEnsembleSize": "x"}):
-        with pytest.raises(CommandError):
+        with pytest.raises(ProblemError):
             ledger_spec(bad)
     assert target_module.ENTRY_MARGIN_BYTES >= target_module.ADD_OVERHEAD_BYTES
     assert PartialKey(7, 5) in state().batches

@@ -18,8 +18,6 @@ from pyroaring import BitMap
 
 from cursorkeeper.cli import migration
 from cursorkeeper.cli.migration import Reporter
-from cursorkeeper.cli.output import Bar
-from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey, Stamp
@@ -36,7 +34,10 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_source import ENTRIES_PER_BATCH, PARTIALS_PER_BATCH, PulsarSource
 from cursorkeeper.migration.pulsar_systems import pulsar_settings
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings, load
+from cursorkeeper.terminal.failure import AWAY, NO, exit_code
+from cursorkeeper.terminal.output import Bar
 from daemon.tests.fakes.zookeeper.faults import Delay, Meanwhile, UnknownNotDone
 from daemon.tests.migration.pulsar_world import REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks
@@ -143,7 +144,7 @@ async def test_a_state_above_a_limit_of_pulsars_format_is_refused_at_once(world:
     await world.in_znode(state(acked={7: BitMap(range(5, 99, 2)), 9: BitMap([1]), 12: BitMap(range(0, 20_000, 2))}))
     limited = load(environment={}, flags={"format": "pulsar", "managed_ledger_max_ack_state_in_bytes_to_persist": "1K"})
     outcome = await imported(world, settings=limited)
-    assert not outcome.ok and outcome.problem is not None and outcome.problem.exit_code == NO
+    assert not outcome.ok and outcome.problem is not None and exit_code(outcome.problem) == NO
     assert "does not fit" in outcome.problem.message and "native" in outcome.problem.remedy, outcome.problem
     outcome = await imported(world, settings=NATIVE)
     assert (outcome.ok, outcome.status) == (True, "redone") and await differs(world) == ""
@@ -461,7 +462,7 @@ def test_one_choice_of_cursors(given: tuple[str | None, str | None, str | None, 
     if wanted is not None:
         assert migration.selection_of(*given) == wanted
         return
-    with pytest.raises(CommandError):
+    with pytest.raises(ProblemError):
         migration.selection_of(*given)
 
 

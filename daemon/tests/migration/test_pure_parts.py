@@ -15,11 +15,12 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.migration.compare import Difference, difference
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.journal import Journal, JournalError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_writer import limited
 from cursorkeeper.migration.repair import is_beyond, repair
+from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper.errors import OutcomeUnknown
 
 LAYOUT = (LayoutItem(7, LayoutState.CLOSED, 100), LayoutItem(9, LayoutState.CLOSED, 0), LayoutItem(12, LayoutState.OPEN, 0))

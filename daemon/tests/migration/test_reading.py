@@ -11,9 +11,10 @@ from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.chunks import COMPRESSION_KEY, entries_of
 from cursorkeeper.format.pulsar.values import Compression, CrossingRange, Form, ManagedCursorInfo, PositionInfo
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
+from cursorkeeper.problems import Kind
 from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, inline, sealed, state
 
@@ -26,7 +27,7 @@ async def refused(world: PulsarWorld, kind: Kind, **options: bool) -> MigrationE
     with pytest.raises(MigrationError) as error:
         await read(world, **options)
     assert error.value.kind is kind, error.value
-    assert error.value.cursor == str(REF) and error.value.remedy and error.value.place
+    assert error.value.cursor == str(REF) and error.value.remedy and error.value.where
     return error.value
 
 
@@ -164,7 +165,7 @@ async def test_a_missing_ledger_is_never_a_smaller_state(world: PulsarWorld) -> 
     ledger = await world.in_ledger(state(), snapshot=Position(7, 2), properties={"a": "b"})
     world.bookkeeper.lose_ledger(ledger)
     error = await refused(world, Kind.MISSING)
-    assert error.place == f"ledger {ledger}" and "--roll-back-unreadable" in error.remedy
+    assert error.where == f"ledger {ledger}" and "--roll-back-unreadable" in error.remedy
     found = await read(world, roll_back_unreadable=True)
     assert found.state == PositionInfo(Position(7, 2)) and found.cursor_properties == {"a": "b"}
     assert "ROLLED BACK" in found.freshness.sentence and not found.freshness.is_final
@@ -176,7 +177,7 @@ async def test_no_entry_that_can_be_read(world: PulsarWorld, entry: bytes) -> No
     ledger = await world.ledger([entry])
     await world.names_ledger(ledger, snapshot=Position(7, 2))
     error = await refused(world, Kind.DAMAGED)
-    assert f"ledger {ledger}" in error.place and "--roll-back-unreadable" in error.remedy
+    assert f"ledger {ledger}" in error.where and "--roll-back-unreadable" in error.remedy
     assert (await read(world, roll_back_unreadable=True)).state == PositionInfo(Position(7, 2))
 
 
@@ -191,7 +192,7 @@ async def test_an_entry_without_a_good_copy(world: PulsarWorld) -> None:
     ledger = await world.in_ledger(state())
     world.bookkeeper.damage(ledger, 0, Damage.DIGEST)
     error = await refused(world, Kind.DAMAGED)
-    assert error.place == f"ledger {ledger}"
+    assert error.where == f"ledger {ledger}"
     assert (await read(world, roll_back_unreadable=True)).freshness.rolled_back
 
 
@@ -232,7 +233,7 @@ async def test_a_footer_that_disagrees_with_its_chunks(world: PulsarWorld) -> No
 async def test_a_malformed_znode(world: PulsarWorld, value: bytes) -> None:
     await world.topic()
     await world.put(REF.path, value)
-    assert (await refused(world, Kind.DAMAGED)).place == REF.path
+    assert (await refused(world, Kind.DAMAGED)).where == REF.path
 
 
 async def test_a_header_that_lies_about_its_size(world: PulsarWorld) -> None:
@@ -242,7 +243,7 @@ async def test_a_header_that_lies_about_its_size(world: PulsarWorld) -> None:
     at = value.index(b"\x10") + 1
     value[at] ^= 1
     await world.put(REF.path, bytes(value))
-    assert (await refused(world, Kind.DAMAGED)).place == REF.path
+    assert (await refused(world, Kind.DAMAGED)).where == REF.path
 
 
 async def test_acks_in_a_form_of_a_newer_pulsar_are_refused(world: PulsarWorld) -> None:
@@ -269,7 +270,7 @@ async def test_somebody_elses_ledger(world: PulsarWorld) -> None:
 async def test_a_topic_without_its_znode_or_with_a_bad_one(world: PulsarWorld) -> None:
     await world.put(REF.path, cursor_info.encode(inline(state())))
     await world.put(REF.topic_path, b"\xff\xff")
-    assert (await refused(world, Kind.DAMAGED)).place == REF.topic_path
+    assert (await refused(world, Kind.DAMAGED)).where == REF.topic_path
     await world.topic(TOPIC, ((9, 5), (7, 0)))
     assert "does not come after" in (await refused(world, Kind.DAMAGED)).message
 
@@ -284,7 +285,7 @@ async def test_a_znode_that_names_no_ledger_and_no_position(world: PulsarWorld) 
     await world.put(REF.path, b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
     await refused(world, Kind.DAMAGED)
     await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(4711)))
-    assert (await refused(world, Kind.MISSING, roll_back_unreadable=True)).place == "ledger 4711", "nothing to roll back to"
+    assert (await refused(world, Kind.MISSING, roll_back_unreadable=True)).where == "ledger 4711", "nothing to roll back to"
 
 
 # ---- the topic as it is

@@ -21,7 +21,6 @@ from pyroaring import BitMap
 
 from cursorkeeper import connections
 from cursorkeeper.bookkeeper.port import Digest, LedgerSpec
-from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
@@ -37,6 +36,7 @@ from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal.output import Bar
 from daemon.tests.interop.harness import VERSIONS, PulsarHarness, Report
 from daemon.tests.support.world import SilentTelemetry, Source, acks, partial
 

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from cursorkeeper.cli.orphans import Listing, look, report, rough, seconds
-from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.problems import ProblemError
+from cursorkeeper.terminal.failure import AWAY, NO, USAGE, exit_code
 from daemon.tests.fakes.zookeeper.faults import NotNow
 from daemon.tests.orphans.conftest import OrphanWorld
 from daemon.tests.support.world import NAME, Recorder, Source
@@ -111,16 +112,16 @@ async def test_too_many_are_not_believed(world: OrphanWorld, told: Told) -> None
     _, before = await world.orphan()
     assert await told.run(percent_max=10) == NO
     assert NAME.display in told.out and "1 of 5 cursors are orphans, 20.0 percent" in told.err and "--percent-max" in told.err
-    with pytest.raises(CommandError, match="nothing was deleted") as refused:
+    with pytest.raises(ProblemError, match="nothing was deleted") as refused:
         await told.run(delete=True, percent_max=10)
-    assert refused.value.problem.exit_code == NO and await world.footer() == before
+    assert exit_code(refused.value.problem) == NO and await world.footer() == before
 
 
 async def test_a_store_without_any_topic_of_ours_is_not_believed(world: OrphanWorld, told: Told) -> None:
     for name in WELL:
         await world.deleted_by_force(name)
     await world.subscribed(CursorName("persistent://another/cluster/of", "sub"))
-    with pytest.raises(CommandError, match="no topic of any of the 4 cursors"):
+    with pytest.raises(ProblemError, match="no topic of any of the 4 cursors"):
         await told.run(delete=True, percent_max=99)
     assert await told.run(delete=True, percent_max=100) == 0 and "4 deleted" in told.out
 
@@ -129,9 +130,9 @@ async def test_a_store_that_is_none_is_refused_whatever_is_allowed(world: Orphan
     await world.orphan()
     await world.put("/pulsar/migration-coordinator/migration", b'{"phase":"COMPLETED"}')
     for delete in (False, True):
-        with pytest.raises(CommandError, match="moved to another metadata store") as refused:
+        with pytest.raises(ProblemError, match="moved to another metadata store") as refused:
             await told.run(delete=delete, percent_max=100)
-        assert refused.value.problem.exit_code == USAGE and "--pulsar-zookeeper" in refused.value.problem.remedy
+        assert exit_code(refused.value.problem) == USAGE and "--pulsar-zookeeper" in refused.value.problem.remedy
 
 
 async def test_an_unreadable_footer_is_left_alone_and_told(world: OrphanWorld, told: Told) -> None:
@@ -168,7 +169,7 @@ def test_ages(text: str, expected_s: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "24", "h", "-1h", "1w", "nan s"])
 def test_what_is_no_age_is_told(text: str) -> None:
-    with pytest.raises(CommandError, match="is no age"):
+    with pytest.raises(ProblemError, match="is no age"):
         seconds(text)
 
 

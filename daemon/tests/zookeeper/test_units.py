@@ -107,7 +107,7 @@ def test_every_error_says_what_to_do() -> None:
     classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.ZooKeeperError)]
     assert len(classes) > 15
     for one in classes:
-        assert isinstance(one.kind, errors.Kind) and one.hint and one.__doc__
+        assert isinstance(one.kind, errors.Kind) and one.remedy and one.__doc__
     assert {errors.Kind.UNKNOWN, errors.Kind.NOT_DONE, errors.Kind.BAD_VERSION} <= {one.kind for one in classes}
     for one in (errors.OutcomeUnknown, errors.ConnectionLost):
         assert one.kind is errors.Kind.UNKNOWN and not issubclass(one, errors.NotSent)

@@ -61,7 +61,7 @@ class Arguments:
 
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
-    """See the module. Raises OptionError, CommandError."""
+    """See the module. Raises OptionError, ProblemError."""
     day = arguments.date
     if not out.folder:
         raise OptionError("out is empty, and an archive is a folder", "give --out DIR")

@@ -62,7 +62,7 @@ def before(_source: Options, arguments: Arguments, _out: Reporter) -> int | None
 
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
-    """See the module. Raises OptionError, CommandError."""
+    """See the module. Raises OptionError, ProblemError."""
     from pyspark.sql import functions as F  # noqa: N812
 
     rule, settings = arguments.rule, arguments.settings or source.settings
@@ -92,8 +92,8 @@ def compacted(spark: SparkSession, rows: Sequence[Any], rule: Rule, settings: Se
 
 def compact_batches(batches: Iterator[pa.RecordBatch], rule: Rule, settings: Settings) -> Iterator[pa.RecordBatch]:
     """In a task: batches of `schemas.CHOSEN` to batches of `schemas.COMPACTED`, a row for each cursor."""
+    from cursorkeeper_pipeline.failures import telling
     from cursorkeeper_pipeline.jobs.compacting import Chosen, compact_all
-    from cursorkeeper_pipeline.source.side_by_side import telling
 
     for batch in batches:
         keys: dict[Chosen, int] = {}

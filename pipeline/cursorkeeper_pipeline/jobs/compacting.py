@@ -23,9 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from cursorkeeper import connections
-from cursorkeeper.bookkeeper.errors import GatewayError, GatewayRefused
-from cursorkeeper.cli.problems import AWAY as AWAY_CODE
-from cursorkeeper.cli.problems import CommandError, NotFound, explain
+from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import CursorKeeperError, Refusal
@@ -42,6 +40,7 @@ from cursorkeeper.inspection import reader
 from cursorkeeper.inspection.footer_view import base_kind
 from cursorkeeper.inspection.state_view import differences
 from cursorkeeper.migration.cursor_maker import DELETE_MAX_S, footer_of
+from cursorkeeper.problems import Kind, NotFound, ProblemError, problem_of
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.hearing import Hearing, Told, heard
@@ -121,7 +120,7 @@ class Compaction:
         self.after: Look | None = None
 
     async def run(self) -> str:
-        """The outcome. Raises Ended for every other one, CommandError when something is away."""
+        """The outcome. Raises Ended for every other one, ProblemError when something is away."""
         look = self.before = self.after = await self._look()
         self._say("looked")
         self._check(look)
@@ -177,7 +176,7 @@ class Compaction:
             keeper.open(self._name, request, keeper.attach_id(), told)
             try:
                 held, epoch = await self._rewritten(keeper, told)
-            except CommandError:
+            except ProblemError:
                 await self._give_up(keeper, told)
                 raise
             await keeper.wait_tasks(DELETE_MAX_S)  # else the ledgers it left would wait for garbage collection
@@ -254,16 +253,16 @@ class Compaction:
                 waits_for = told.paused or (runner.machine.waiting_for if runner is not None else "")
                 why = f" ({waits_for})" if waits_for else ""
                 remedy = "check both systems, then run compact again: the cursor is whole"
-                raise CommandError(f"{self._name}: {what}: {over}{why}", remedy, AWAY_CODE) from None
+                raise ProblemError(f"{self._name}: {what}: {over}{why}", remedy, Kind.AWAY) from None
 
     async def _lost(self, told: Told) -> None:
         """The keeper has lost the cursor, or never got it. Raises Ended."""
         problem = told.error(str(self._name), "nothing is lost").problem
         if told.ended == "refused" and told.code == Refusal.NOT_FOUND:
-            raise Ended(GONE, problem.message)
+            raise Ended(GONE, str(problem))
         if told.ended == "refused" and told.code not in (Refusal.OPEN_ELSEWHERE, Refusal.ALREADY_OPEN):
-            raise Ended(REFUSED, f"{problem.message}. What to do: {problem.remedy}")
-        raise Ended(await self._done_by_another(), problem.message)
+            raise Ended(REFUSED, problem.told)
+        raise Ended(await self._done_by_another(), str(problem))
 
     async def _done_by_another(self) -> str:
         """ALREADY if another compaction (a second attempt of this task, or another job) ends it soon, else BUSY."""
@@ -315,10 +314,9 @@ async def compact(
         outcome = await run.run()
     except Ended as e:
         outcome, error = e.outcome, e.why or None
-    except (CommandError, CursorKeeperError, GatewayError) as e:
-        problem = explain(e)
-        is_refused = isinstance(e, CursorKeeperError | GatewayRefused)
-        outcome, error = REFUSED if is_refused else AWAY, f"{problem.message}. What to do: {problem.remedy}"
+    except (CursorKeeperError, GatewayError) as e:
+        problem = problem_of(e)
+        outcome, error = AWAY if problem.kind is Kind.AWAY else REFUSED, problem.told
     none = ("", 0, 0)
     before, after = (look.columns if look is not None else none for look in (run.before, run.after))
     return {
@@ -333,7 +331,7 @@ async def compact(
 def compact_all(
     settings: Settings, chosen: Sequence[Chosen], rule: Rule, *, at_once: int = AT_ONCE
 ) -> Iterator[tuple[Chosen, dict[str, Any]]]:
-    """Each with its row, a few at once, in no order; synchronous, for a task. Raises CommandError if a system is away from the start."""
+    """Each with its row, a few at once, in no order; synchronous, for a task. Raises ProblemError if a system is away from the start."""
 
     async def all_of_them() -> list[tuple[Chosen, dict[str, Any]]]:
         async def each() -> AsyncIterator[Chosen]:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cursorkeeper import connections
-from cursorkeeper.cli.problems import NO, USAGE, CommandError
 from cursorkeeper.connections import Ports
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.exporter import ledger_spec
 from cursorkeeper.migration.our_cursors import iter_ours
 from cursorkeeper.migration.pulsar_systems import pulsar_conf
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
@@ -64,7 +64,7 @@ class Arguments:
 
 
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
-    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises CommandError, what the clients raise."""
+    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises ProblemError, what the clients raise."""
     run = run_of(source, arguments)
     if arguments.abort:
         on_driver(checked(run.places, run.name))  # before anything is decided
@@ -79,13 +79,13 @@ def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
 
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:
-    """CLEAN or FINDINGS. Raises CommandError. `between`: see `Places`."""
+    """CLEAN or FINDINGS. Raises ProblemError. `between`: see `Places`."""
     check_footers(source)
     return run_of(source, arguments, between).execute(spark, out)
 
 
 def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
-    """Raises CommandError."""
+    """Raises ProblemError."""
     conf = pulsar_conf(arguments.pulsar_broker_conf)
     places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, conf)
     places = Places(places.settings, places.pulsar, between)
@@ -117,20 +117,20 @@ def of_ours(
 
 async def checked(places: Places, name: str) -> Record:
     """The run's record, if it is about the Pulsar that this command was told: at another one every znode would say that its ledgers are
-    leftovers. Raises CommandError, ZooKeeperError."""
+    leftovers. Raises ProblemError, ZooKeeperError."""
     async with connections.zookeeper(places.settings) as zookeeper:
         record = await RunRecord(zookeeper, folder_of(places.settings.root, "export"), name).find()
     if record is None:
-        raise CommandError(f"there is no run {name}", "look at the id; a run tells it when it begins", NO)
+        raise ProblemError(f"there is no run {name}", "look at the id; a run tells it when it begins")
     told, now = record.about.get("pulsarZookeeper", ""), places.pulsar.zookeeper
     if told != now:
         remedy = f"give --pulsar-zookeeper {told}, in these very words"
-        raise CommandError(f"run {name} exports to the Pulsar of {told}, and this command was told {now}", remedy, USAGE)
+        raise ProblemError(f"run {name} exports to the Pulsar of {told}, and this command was told {now}", remedy, Kind.USAGE)
     return record
 
 
 def swept(places: Places, name: str) -> list[str]:
-    """What attempts that died have left goes; notes. Raises CommandError, what the clients raise."""
+    """What attempts that died have left goes; notes. Raises ProblemError, what the clients raise."""
     plain = Places(places.settings, places.pulsar)
 
     async def sweep() -> list[str]:
@@ -143,7 +143,7 @@ def swept(places: Places, name: str) -> list[str]:
 
 
 def decided(places: Places, name: str) -> None:
-    """Nobody asks any more what this run has pinned. Raises CommandError, ZooKeeperError."""
+    """Nobody asks any more what this run has pinned. Raises ProblemError, ZooKeeperError."""
 
     async def purge() -> None:
         async with connections.zookeeper(places.settings) as zookeeper:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from cursorkeeper.cli.output import say
+from cursorkeeper.terminal.output import say
 from cursorkeeper_pipeline.source.options import OptionError, Options
 
 if TYPE_CHECKING:

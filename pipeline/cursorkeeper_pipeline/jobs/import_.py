@@ -51,18 +51,18 @@ class Arguments:
 
 
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
-    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises CommandError."""
+    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises ProblemError."""
     run = run_of(source, arguments)
     return run.abort(out) if arguments.abort else run.before(out)
 
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:
-    """CLEAN or FINDINGS. Raises CommandError. `between`: see `Places`."""
+    """CLEAN or FINDINGS. Raises ProblemError. `between`: see `Places`."""
     return run_of(source, arguments, between).execute(spark, out)
 
 
 def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
-    """Raises CommandError."""
+    """Raises ProblemError."""
     places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, pulsar_conf(arguments.pulsar_broker_conf))
     places = Places(places.settings, places.pulsar, between)
     if arguments.verify:

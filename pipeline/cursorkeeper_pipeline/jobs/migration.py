@@ -66,7 +66,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The run's id. Raises CommandError."""
+        """The run's id. Raises ProblemError."""
         return checked_id(self.id) if self.id else id_of(self.kind, {**self.about, "selection": str(self.selection)})
 
     @property
@@ -84,14 +84,14 @@ class Run:
         return "-".join(word for word in (self.kind, self.variant, about) if word) + ".json"
 
     def before(self, out: Reporter) -> int | None:
-        """What needs no Spark: a run that is DONE has nothing to do. Raises CommandError."""
+        """What needs no Spark: a run that is DONE has nothing to do. Raises ProblemError."""
         if not self.recorded:
             return None
         record = on_driver(self._with_record(lambda found: found.decided()))
         return self._done_before(record, out) if record is not None and record.state is State.DONE else None
 
     def abort(self, out: Reporter) -> int:
-        """OPEN -> ABORTED: no task begins a cursor any more. Raises CommandError."""
+        """OPEN -> ABORTED: no task begins a cursor any more. Raises ProblemError."""
         record = on_driver(self._with_record(lambda found: found.decide(State.ABORTED)))
         self._after_decision(record)
         out.json({"run": as_json(record), "selection": str(self.selection)}, name=self.report("abort"))
@@ -99,7 +99,7 @@ class Run:
         return CLEAN if record.state is State.ABORTED else FINDINGS
 
     def execute(self, spark: SparkSession, out: Reporter) -> int:
-        """CLEAN: all are done; FINDINGS: some failed or were refused. Raises CommandError."""
+        """CLEAN: all are done; FINDINGS: some failed or were refused. Raises ProblemError."""
         began_s, record = time.monotonic(), None
         if self.recorded:
             record = on_driver(self._with_record(lambda found: found.begin(self.kind, self._about)))
@@ -225,6 +225,6 @@ def on_driver(work: Awaitable[T]) -> T:
 
 
 def places_of(source: Options, settings: Any, pulsar_zookeeper: str, pulsar_conf: Mapping[str, str]) -> Places:
-    """From a job's arguments. Raises CommandError."""
+    """From a job's arguments. Raises ProblemError."""
     ours = settings if settings is not None else source.settings
     return Places(ours, pulsar_settings(ours, pulsar_conf, pulsar_zookeeper or source.pulsar_zookeeper or None))

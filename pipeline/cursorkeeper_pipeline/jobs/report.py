@@ -41,7 +41,7 @@ class Arguments:
 
     @property
     def settings(self) -> PulsarSettings:
-        """Of the Pulsar that is compared with. Raises SettingsError, CommandError."""
+        """Of the Pulsar that is compared with. Raises SettingsError, ProblemError."""
         from cursorkeeper.cli.assess import cluster_settings
         from cursorkeeper.migration.pulsar_systems import pulsar_conf
 
@@ -72,7 +72,7 @@ class Kept:
 
 
 def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
-    """See the module. Raises OptionError, SettingsError, CommandError."""
+    """See the module. Raises OptionError, SettingsError, ProblemError."""
     from cursorkeeper_pipeline.pages import report_page
 
     check(arguments, out)

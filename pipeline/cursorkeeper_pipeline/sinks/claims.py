@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cursor_maker import is_running
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Node, WatchFired
@@ -43,7 +43,7 @@ class Claims:
 
     @asynccontextmanager
     async def held(self, name: CursorName) -> AsyncIterator[None]:
-        """Raises CommandError: another attempt has had it all the time, or ZooKeeper is away."""
+        """Raises ProblemError: another attempt has had it all the time, or ZooKeeper is away."""
         path = f"{self.folder}/{name.znode}"
         await self._take(path, name)
         try:
@@ -102,12 +102,12 @@ class Claims:
         host, pid, *_ = [*holder.split("\n"), "", ""]
         return host == self.host and pid.isdecimal() and not is_running(int(pid))
 
-    def _given_up(self, name: CursorName, holder: str, trouble: str) -> CommandError:
+    def _given_up(self, name: CursorName, holder: str, trouble: str) -> ProblemError:
         if not holder:
-            return CommandError(f"{name}: ZooKeeper: {trouble}", "look at it and run this again: it is not damage", AWAY)
+            return ProblemError(f"{name}: ZooKeeper: {trouble}", "look at it and run this again: it is not damage", Kind.AWAY)
         host, pid, _, who = [*holder.split("\n"), "", "", ""][:4]
         message = f"another attempt ({who}, process {pid} on {host}) has worked on it for {self.wait_s:.0f} s"
-        return CommandError(f"{name}: {message}", "let it finish, or end it; then run this again: what is done stays done", NO)
+        return ProblemError(f"{name}: {message}", "let it finish, or end it; then run this again: what is done stays done")
 
 
 def _is(node: Node, data: bytes) -> bool:

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from cursorkeeper.cli.problems import NO, CommandError, NotFound
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.state import AckState
@@ -25,7 +24,7 @@ from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import Difference, difference
 from cursorkeeper.migration.cursor_maker import is_made_by
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.importer import KIND, numbers_of, text_of
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.migration.patience import Patience
@@ -33,6 +32,7 @@ from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.string_properties import string_properties
+from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
 
 SAME, DIFFERS, ONLY_PULSAR, ONLY_HERE = "same", "differs", "only in Pulsar", "only here"
@@ -64,7 +64,7 @@ class CompareWork:
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
-        """Raises CommandError."""
+        """Raises ProblemError."""
         async with self.places.opened("reader", "reader") as (ports, theirs):
             yield Comparing(ports, theirs).one
 
@@ -128,11 +128,11 @@ def is_half_made(footer: Footer) -> bool:
 def half_made(ref: PulsarCursorRef, footer: Footer, numbers: dict[str, Any], notes: tuple[str, ...]) -> Outcome:
     """Not well, whatever it holds."""
     what = f"half-made: an import has it open (epoch {footer.epoch}, by {footer.writer})"
-    return Outcome(str(ref), HALF_MADE, False, "", notes, numbers, CommandError(what, "run the import again", NO).problem)
+    return Outcome(str(ref), HALF_MADE, False, "", notes, numbers, ProblemError(what, "run the import again").problem)
 
 
 def _found(ref: PulsarCursorRef, status: str, what: str, numbers: dict[str, Any], notes: tuple[str, ...]) -> Outcome:
-    return Outcome(str(ref), status, False, "", notes, numbers, CommandError(what, REMEDY, NO).problem)
+    return Outcome(str(ref), status, False, "", notes, numbers, ProblemError(what, REMEDY).problem)
 
 
 def differs(theirs: PositionInfo, layout: Sequence[LayoutItem], properties: Mapping[str, str], ours: AckState) -> Found:

@@ -32,14 +32,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cursorkeeper.bookkeeper.port import LedgerSpec
-from cursorkeeper.cli.output import Bar
-from cursorkeeper.cli.problems import NO, Problem
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.exporter import Exporting
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
-from cursorkeeper.migration.pulsar_writer import CHANGED
 from cursorkeeper.migration.target import Target
+from cursorkeeper.problems import Kind, Problem
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
+from cursorkeeper.terminal.output import Bar
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.pins import Pins
@@ -78,7 +77,7 @@ class ExportWork:
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
-        """Raises CommandError."""
+        """Raises ProblemError."""
         places, rules = self.places, self.rules
         async with places.opened("reader", "reader" if rules.dry_run else "migrator") as (ports, theirs):
             znode_bytes = places.pulsar.zookeeper_jute_maxbuffer_bytes
@@ -126,7 +125,7 @@ class OneExport:
                 seen = await repeat(str(ref), lambda: look(self.exporting.pulsar.zookeeper, ref))
                 await repeat(str(ref), lambda: self.record.check_open(sync=True))
                 outcome = await (self._replacing(ref, seen) if self._replaces else self._engine(Swap(ref, seen, self.record)))
-            if race == RACES_MAX or outcome.ok or outcome.problem is None or CHANGED not in outcome.problem.message:
+            if race == RACES_MAX or outcome.ok or outcome.problem is None or outcome.problem.kind is not Kind.CHANGED:
                 return outcome
         raise AssertionError("the last race is returned")
 
@@ -155,5 +154,5 @@ class OneExport:
                 left = await Leftovers(self.exporting.pulsar).drop_old(pin.old_ledger, ref)
                 return replace(outcome, notes=(*outcome.notes, *left))
         if outcome.status == "refused" and not may_replace and outcome.problem is not None:
-            return replace(outcome, problem=Problem(f"{CHANGED_SINCE}: {outcome.problem.message}", WHO, NO))
+            return replace(outcome, problem=Problem(f"{CHANGED_SINCE}: {outcome.problem}", WHO))
         return outcome

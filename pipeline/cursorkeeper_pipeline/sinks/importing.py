@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from cursorkeeper.cli.output import Bar
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef
@@ -22,6 +21,7 @@ from cursorkeeper.migration.cursor_maker import footer_of, is_left_over, is_made
 from cursorkeeper.migration.importer import KIND, Exists, Importing, Raced, Unlike
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal.output import Bar
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
@@ -45,7 +45,7 @@ class ImportWork:
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
-        """Raises CommandError."""
+        """Raises ProblemError."""
         settings = self.places.settings
         async with self.places.opened("reader" if self.dry_run else "writer", "reader") as (ports, theirs):
             importing = Importing(
@@ -108,7 +108,7 @@ class OneImport:
 
     async def _may_begin(self, ref: PulsarCursorRef) -> None:
         """Asked when the claim is held and the footer was seen: who finds the run open then claims a footer of before its end, or none.
-        Raises RunDone, CommandError, MigrationError."""
+        Raises RunDone, ProblemError, MigrationError."""
         await self.importing.patience.repeat(str(ref), lambda: self.record.check_open(sync=True))
 
     async def _made_here(self, footer: Footer) -> bool:

@@ -20,10 +20,11 @@ from typing import Final, NamedTuple
 
 from cursorkeeper.bookkeeper.errors import NoSuchLedger
 from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_writer import custom_metadata, named_by
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.values import Node
 from cursorkeeper_pipeline.sinks.claims import Claims
@@ -104,7 +105,9 @@ class Leftovers:
                     return False
                 await self.patience.repeat(str(one.ref), lambda: self.pulsar.ledgers.delete(one.ledger))
                 return True
-        except CommandError:  # another attempt has the claim
+        except MigrationError:
+            raise
+        except ProblemError:  # another attempt has the claim
             return False
 
     async def drop_old(self, ledger: int, ref: PulsarCursorRef) -> list[str]:

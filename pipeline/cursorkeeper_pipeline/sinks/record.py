@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cursorkeeper.cli.problems import AWAY, NO, USAGE, CommandError
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 
@@ -37,7 +37,7 @@ class State(StrEnum):
     ABORTED = "ABORTED"
 
 
-class RunDone(CommandError):
+class RunDone(ProblemError):
     """Every cursor of this run is well already: another driver was quicker, and has said so."""
 
 
@@ -71,10 +71,10 @@ def id_of(kind: str, about: Mapping[str, str]) -> str:
 
 
 def checked_id(given: str) -> str:
-    """Raises CommandError."""
+    """Raises ProblemError."""
     if not ID.fullmatch(given):
         remedy = "use letters, digits, dots, dashes and underscores, at most 64"
-        raise CommandError(f"id {given!r} cannot be the name of a run", remedy, USAGE)
+        raise ProblemError(f"id {given!r} cannot be the name of a run", remedy, Kind.USAGE)
     return given
 
 
@@ -85,7 +85,7 @@ class RunRecord:
         self._zk, self.path, self.id = zookeeper, f"{folder}/{id}", id
 
     async def begin(self, kind: str, about: Mapping[str, str]) -> Record:
-        """The record as it is now: new, or that of an earlier run. Raises CommandError: it is about something else, or was aborted."""
+        """The record as it is now: new, or that of an earlier run. Raises ProblemError: it is about something else, or was aborted."""
         fresh = Record(id=self.id, kind=kind, about=dict(about), created_ms=_now_ms(), token=secrets.token_hex(16))
         for _ in range(TRIES_MAX):
             found = await self._look()
@@ -106,16 +106,16 @@ class RunRecord:
         raise self._undecided()
 
     async def decided(self) -> Record | None:
-        """The record, if the run is over. Raises CommandError, ZooKeeperError."""
+        """The record, if the run is over. Raises ProblemError, ZooKeeperError."""
         found = await self._look()
         return found[0] if found is not None and found[0].state is not State.OPEN else None
 
     async def decide(self, state: State, counts: Mapping[str, int] | None = None, skipped: int = 0) -> Record:
-        """OPEN -> `state`, or what was decided before. OPEN: only the counts are kept. Raises CommandError."""
+        """OPEN -> `state`, or what was decided before. OPEN: only the counts are kept. Raises ProblemError."""
         for _ in range(TRIES_MAX):
             found = await self._look()
             if found is None:
-                raise CommandError(f"there is no run {self.id} at {self.path}", "look at the id; a run tells it when it begins", NO)
+                raise ProblemError(f"there is no run {self.id} at {self.path}", "look at the id; a run tells it when it begins")
             record, version = found
             if record.state is not State.OPEN:
                 return record
@@ -130,22 +130,22 @@ class RunRecord:
         raise self._undecided()
 
     async def find(self) -> Record | None:
-        """The record as it is. Raises CommandError, ZooKeeperError."""
+        """The record as it is. Raises ProblemError, ZooKeeperError."""
         found = await self._look()
         return None if found is None else found[0]
 
     async def check_open(self, *, sync: bool = False) -> Record:
         """Before a task begins a cursor; the record. `sync`: what is decided by now is seen, not only what was a moment ago.
 
-        Raises RunDone, CommandError, ZooKeeperError."""
+        Raises RunDone, ProblemError, ZooKeeperError."""
         if sync:
             await self._zk.sync(self.path)
         found = await self._look()
         if found is None:
-            raise CommandError(f"the record of this run ({self.path}) is gone", "find out who deleted it, and run it again", NO)
+            raise ProblemError(f"the record of this run ({self.path}) is gone", "find out who deleted it, and run it again")
         if found[0].state is not State.OPEN:
-            kind = RunDone if found[0].state is State.DONE else CommandError
-            raise kind(f"run {self.id} is {found[0].state}: nothing more is begun", "this attempt is late; it has done no harm", NO)
+            kind = RunDone if found[0].state is State.DONE else ProblemError
+            raise kind(f"run {self.id} is {found[0].state}: nothing more is begun", "this attempt is late; it has done no harm")
         return found[0]
 
     async def doubt(self, name: CursorName) -> None:
@@ -170,9 +170,9 @@ class RunRecord:
         try:
             record = msgspec.json.decode(node.data, type=Record)
         except (msgspec.DecodeError, msgspec.ValidationError) as e:
-            raise CommandError(f"{self.path} is not the record of a run: {e}", "look at it; give another --id", NO) from None
+            raise ProblemError(f"{self.path} is not the record of a run: {e}", "look at it; give another --id") from None
         if record.format > FORMAT:
-            raise CommandError(f"{self.path} was written by a newer release", "upgrade this program, or give another --id", NO)
+            raise ProblemError(f"{self.path} was written by a newer release", "upgrade this program, or give another --id")
         return record, node.version
 
     def _check(self, found: Record, wanted: Record) -> None:
@@ -184,12 +184,12 @@ class RunRecord:
         if found.kind != wanted.kind:
             differ.append(f"it is an {found.kind}")
         if differ:
-            raise CommandError(f"run {self.id} is another one: {'; '.join(differ)}", "give another --id", USAGE)
+            raise ProblemError(f"run {self.id} is another one: {'; '.join(differ)}", "give another --id", Kind.USAGE)
         if found.state is State.ABORTED:
-            raise CommandError(f"run {self.id} was aborted", "give another --id: what it has done is left alone where it is the same", NO)
+            raise ProblemError(f"run {self.id} was aborted", "give another --id: what it has done is left alone where it is the same")
 
-    def _undecided(self) -> CommandError:
-        return CommandError(f"{self.path} was not decided in {TRIES_MAX} tries", "look at ZooKeeper, and run it again", AWAY)
+    def _undecided(self) -> ProblemError:
+        return ProblemError(f"{self.path} was not decided in {TRIES_MAX} tries", "look at ZooKeeper, and run it again", Kind.AWAY)
 
 
 def _now_ms() -> int:

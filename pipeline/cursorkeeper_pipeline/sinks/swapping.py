@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
 from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
-from cursorkeeper.cli.problems import CommandError
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.pulsar_writer import ABSENT, AGAIN, CHANGED, named_by
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Check, Create, DataSet, SetData, Version
@@ -74,7 +74,7 @@ class Swap:
         return PulsarPorts(cast(ZooKeeper, Guarded(pulsar.zookeeper, self)), cast(LedgerStore, Marked(pulsar.ledgers, self)))
 
     async def begin(self) -> None:
-        """Before the first change. Raises CommandError: the run was decided; MigrationError REFUSED: another attempt was quicker, and has
+        """Before the first change. Raises ProblemError: the run was decided; MigrationError CHANGED: another attempt was quicker, and has
         pinned another version."""
         if self.pinned is not None:
             return
@@ -84,12 +84,12 @@ class Swap:
         self.pinned = pin
 
     async def pin(self) -> Pin:
-        """What the run may replace; from now on, if this is its first attempt. Raises CommandError: the run was decided."""
+        """What the run may replace; from now on, if this is its first attempt. Raises ProblemError: the run was decided."""
         seen = self.seen.cursor
         pin = seen if self.pins is None else await self.pins.pin(self.ref, seen)
         try:
             self.token = (await self.record.check_open(sync=True)).token
-        except CommandError as e:
+        except ProblemError as e:
             self.late = e if isinstance(e, RunDone) else None
             if pin is seen and self.pins is not None:
                 with suppress(zk.ZooKeeperError):
@@ -99,7 +99,7 @@ class Swap:
 
     def changed(self) -> MigrationError:
         """Nothing was done: look again."""
-        return MigrationError(Kind.REFUSED, str(self.ref), self.ref.path, CHANGED, AGAIN)
+        return MigrationError(Kind.CHANGED, str(self.ref), self.ref.path, CHANGED, AGAIN)
 
     @property
     def marks(self) -> dict[str, bytes]:
@@ -132,7 +132,7 @@ class Guarded:
         return getattr(self._zookeeper, name)
 
     async def set(self, path: str, data: bytes, version: Version) -> int:
-        """As the port's; MigrationError REFUSED: certainly not done."""
+        """As the port's; MigrationError CHANGED: certainly not done."""
         if path != self._swap.ref.path:
             return await self._zookeeper.set(path, data, version)
         result = await self._multi(SetData(path, data, version), version)

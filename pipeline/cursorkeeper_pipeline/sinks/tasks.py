@@ -44,7 +44,7 @@ class Work(Protocol):
         ...
 
     def opened(self, who: str) -> AbstractAsyncContextManager[One]:
-        """In a task; `who` is the attempt, for people. Raises CommandError if a system does not answer."""
+        """In a task; `who` is the attempt, for people. Raises ProblemError if a system does not answer."""
         ...
 
 
@@ -66,7 +66,7 @@ class Places:
 
     @asynccontextmanager
     async def opened(self, role: str, pulsar_role: str) -> AsyncIterator[tuple[Ports, PulsarPorts]]:
-        """Roles of the gateway: reader, writer or migrator. Raises CommandError."""
+        """Roles of the gateway: reader, writer or migrator. Raises ProblemError."""
         async with AsyncExitStack() as stack:
             ports = await stack.enter_async_context(connections.ports(self.settings, role))
             own = role != pulsar_role
@@ -129,7 +129,7 @@ def row_of(ref: PulsarCursorRef, outcome: Outcome, who: str = "") -> dict[str, A
     return {
         "cursor_key": cursor_key(CursorName(*ref)), "cursor": str(ref), "status": outcome.status, "ok": outcome.ok,
         **counts, "extra_entries": numbers.get("extra"), "seconds": numbers.get("seconds"),
-        "problem": problem.message if problem else None, "remedy": problem.remedy if problem else None,
+        "problem": str(problem) if problem else None, "remedy": problem.remedy if problem else None,
         "notes": "\n".join(outcome.notes) or None, "attempt": who,
     }  # fmt: skip
 

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline.source.side_by_side import AT_ONCE
 
 AWAY_IN_A_ROW_MAX: Final = 3 * AT_ONCE
 """So many cursors, one after another, for which BookKeeper did not answer are lost ledgers; one more, and BookKeeper is away."""
 
 
-def is_away(error: CommandError | MigrationError) -> bool:
-    """Whether it says that a system did not answer in time."""
-    return error.kind is Kind.AWAY if isinstance(error, MigrationError) else error.problem.exit_code == AWAY
-
-
-def named(name: CursorName, error: CommandError | MigrationError) -> CommandError:
+def named(name: CursorName, error: ProblemError) -> ProblemError:
     """The same, of this cursor."""
-    said, remedy = (str(error), error.remedy) if isinstance(error, MigrationError) else (error.problem.message, error.problem.remedy)
-    return CommandError(said if str(name) in said else f"{name}: {said}", remedy, AWAY)
+    said = str(error)
+    return ProblemError(said if str(name) in said else f"{name}: {said}", error.remedy, Kind.AWAY)
 
 
 class AwayCount:
@@ -38,11 +32,11 @@ class AwayCount:
         """BookKeeper was asked and answered."""
         self._in_a_row = 0
 
-    def missed(self, name: CursorName, error: CommandError | MigrationError) -> None:
-        """It did not, for this cursor. Raises CommandError if it did not for too many."""
+    def missed(self, name: CursorName, error: ProblemError) -> None:
+        """It did not, for this cursor. Raises ProblemError if it did not for too many."""
         self._in_a_row += 1
         if self._in_a_row > AWAY_IN_A_ROW_MAX:
-            raise CommandError(
+            raise ProblemError(
                 f"{self._in_a_row} cursors one after another could not be read; the last: {named(name, error)}",
-                "look at BookKeeper and the ledger gateway and run it again", AWAY,
+                "look at BookKeeper and the ledger gateway and run it again", Kind.AWAY,
             ) from error  # fmt: skip

@@ -24,17 +24,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cursorkeeper.bookkeeper.port import LedgerStore
-from cursorkeeper.cli.problems import AWAY, CommandError, NotFound, explain
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import checks, reader
 from cursorkeeper.inspection.checks import Report
 from cursorkeeper.inspection.reader import Moved
-from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.failures import telling
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import MIB, Options
@@ -42,7 +42,7 @@ from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Found, Reader
-from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, side_by_side, telling
+from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, side_by_side
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.units import Unit, found_in
@@ -145,9 +145,9 @@ async def _checked(systems: Systems, options: Options, part: Part) -> AsyncItera
     async for checked in side_by_side(found_in(zookeeper, reader, options, part), work):
         in_a_row = in_a_row + 1 if checked.unchecked else 0
         if in_a_row > UNCHECKED_IN_A_ROW_MAX:
-            raise CommandError(
+            raise ProblemError(
                 f"{in_a_row} cursors one after another could not be checked; the last: {checked.name}: {checked.unchecked}",
-                "look at BookKeeper and ZooKeeper and run it again", AWAY,
+                "look at BookKeeper and ZooKeeper and run it again", Kind.AWAY,
             )  # fmt: skip
         yield checked
 
@@ -160,7 +160,7 @@ class Checker:
         self._root, self._wait_s = options.settings.root, options.wait_s
 
     async def check(self, found: Found) -> Checked | None:
-        """None: its footer is gone. Raises CommandError, GatewayError: a system does not answer as it must."""
+        """None: its footer is gone. Raises ProblemError, GatewayError: a system does not answer as it must."""
         checked: Checked | None = None
         for _ in range(TRIES_MAX):
             checked = await self._once(found)
@@ -184,11 +184,9 @@ class Checker:
             return Checked(name, str(footer.state), footer.epoch)
         try:
             return await self._read(name, footer)
-        except CommandError as e:
-            if e.problem.exit_code != AWAY:
+        except ProblemError as e:
+            if e.kind is not Kind.AWAY:
                 raise
-            return Checked(name, str(footer.state), footer.epoch, unchecked=explain(e).message)
-        except MigrationError as e:
             return Checked(name, str(footer.state), footer.epoch, unchecked=str(e))
 
     async def _read(self, name: CursorName, footer: Footer) -> Checked:
@@ -200,7 +198,7 @@ class Checker:
             return Checked(name, str(FooterState.DELETED), footer.epoch)
         except DamageError as e:  # the footer, by now
             return self._unreadable(name, e)
-        except CommandError as e:
+        except ProblemError as e:
             if isinstance(e.__cause__, Moved):
                 return await self._missing(name, footer, e.__cause__.ledger)
             raise

@@ -27,7 +27,7 @@ PACED_TASKS: Final = 8
 
 async def plan_buckets(zookeeper: ZooKeeper, options: Options, per_task: int, *, is_deep: bool = True) -> list[BucketsPart]:
     """A part for each `per_task` cursors begun, or as many as `tasks` says. `is_deep`: a cursor costs far more than its footer, so that
-    even few are worth several tasks. Raises CommandError (ZooKeeper does not answer, or the root is none), ZooKeeperError."""
+    even few are worth several tasks. Raises ProblemError (ZooKeeper does not answer, or the root is none), ZooKeeperError."""
     reader = Reader(zookeeper, options)
     await reader.sync()
     if await reader.alone() is not None:

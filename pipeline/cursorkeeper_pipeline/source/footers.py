@@ -11,17 +11,17 @@ from typing import Final
 
 import pyarrow as pa
 
-from cursorkeeper.cli.problems import CommandError, explain
 from cursorkeeper.core.errors import DamageError
+from cursorkeeper.problems import ProblemError, problem_of
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import footer_rows
 from cursorkeeper_pipeline.decode.footer_rows import Read, Row
+from cursorkeeper_pipeline.failures import telling
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
 from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.shards import Batch, read_batches
-from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.systems import Systems
 
 FOOTERS_PER_TASK: Final = 25_000
@@ -66,6 +66,6 @@ def _checked(batch: Batch, mode: Mode) -> list[Read]:
     if mode is Mode.FAILFAST:
         for name, footer, _ in batch:
             if isinstance(footer, DamageError):
-                problem = explain(footer)
-                raise CommandError(f"{name}: {problem.message}", f"{problem.remedy}; mode permissive makes it a row", problem.exit_code)
+                problem = problem_of(footer)
+                raise ProblemError(f"{name}: {problem.message}", f"{problem.remedy}; mode permissive makes it a row", problem.kind)
     return [Read(*found, batch.read_at_us) for found in batch]

@@ -27,17 +27,18 @@ import pyarrow as pa
 
 from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.bookkeeper.port import LedgerStore
-from cursorkeeper.cli.problems import AWAY, NO, CommandError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.inspection import reader
 from cursorkeeper.inspection.reader import End, Moved
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where
-from cursorkeeper_pipeline.source.away import AwayCount, is_away
+from cursorkeeper_pipeline.failures import telling
+from cursorkeeper_pipeline.source.away import AwayCount
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
 from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.keys import cursor_key
@@ -45,7 +46,7 @@ from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in, is_tombstone
-from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
+from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
 
 CURSORS_PER_TASK = 256
@@ -110,11 +111,11 @@ class History:
         """The entry to go on with, of each ledger that was read from."""
         self._done: set[int] = set()
         """Ledgers of which nothing more comes, whatever a later footer says."""
-        self.away: CommandError | MigrationError | None = None
+        self.away: ProblemError | None = None
         self.asked = False
 
     async def pieces(self) -> AsyncIterator[list[Piece]]:
-        """Ledger by ledger, in parts of bounded size. Raises CommandError (ZooKeeper is away; anything at all, if `mode` is failfast) and
+        """Ledger by ledger, in parts of bounded size. Raises ProblemError (ZooKeeper is away; anything at all, if `mode` is failfast) and
         MigrationError (a system is away, if `mode` is failfast)."""
         for _ in range(reader.MOVED_MAX):
             footer = self._found.footer
@@ -135,7 +136,7 @@ class History:
                 return
             self._found = now
         name = self._found.name
-        busy = CommandError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", AWAY)
+        busy = ProblemError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", Kind.AWAY)
         yield [self._out_of_reach(NOWHERE, NOWHERE, busy)]
 
     async def _of_footer(self, footer: Footer, gone: list[int]) -> AsyncIterator[list[Piece]]:
@@ -173,8 +174,8 @@ class History:
             async for chunk in self._chunks(ledger, end.last_entry):
                 for some in self._read(ledger, created_us, chunk):
                     yield some
-        except CommandError as e:
-            if self._strict or not is_away(e):
+        except ProblemError as e:
+            if self._strict or e.kind is not Kind.AWAY:
                 raise
             yield [self._out_of_reach(ledger, self._next.get(ledger, 0), e, created_us)]
             self._done.add(ledger)
@@ -184,10 +185,10 @@ class History:
             yield [self._short(ledger, entry, end.last_entry, created_us)]
 
     async def _chunks(self, ledger: int, last: int) -> AsyncIterator[list[tuple[int, bytes | GatewayError]]]:
-        """The entries that were not read yet. Raises Moved and CommandError, after what came before."""
+        """The entries that were not read yet. Raises Moved and ProblemError, after what came before."""
         chunk: list[tuple[int, bytes | GatewayError]] = []
         size = 0
-        stopped_by: Moved | CommandError | None = None
+        stopped_by: Moved | ProblemError | None = None
         first = self._next.setdefault(ledger, 0)
         try:
             async for entry, payload in reader.entries(self._ledgers, ledger, last, first=first, wait_s=self._wait_s):
@@ -197,7 +198,7 @@ class History:
                 if size >= CHUNK_BYTES or len(chunk) >= CHUNK_RECORDS:
                     yield chunk
                     chunk, size = [], 0
-        except (Moved, CommandError) as e:
+        except (Moved, ProblemError) as e:
             stopped_by = e
         if chunk:
             yield chunk
@@ -208,7 +209,7 @@ class History:
         try:
             yield from deltas.read(self._where(ledger, created_us), chunk, self._found.name.record_hash, strict=self._strict)
         except Unreadable as e:
-            raise CommandError(f"{self._found.name}: {e}", KEEP, NO) from e
+            raise ProblemError(f"{self._found.name}: {e}", KEEP) from e
 
     # ---- what cannot be read
 
@@ -217,21 +218,21 @@ class History:
 
     def _unreadable(self, error: DamageError) -> Piece:
         if self._strict:
-            raise CommandError(f"{self._found.name}: {error}", KEEP, NO) from error
+            raise ProblemError(f"{self._found.name}: {error}", KEEP) from error
         return deltas.unreadable(self._where(NOWHERE), NOWHERE, error)
 
     def _missing(self, ledger: int) -> Piece:
         if self._strict:
-            raise CommandError(f"{self._found.name}: ledger {ledger} does not exist, and the footer names it", KEEP, NO)
+            raise ProblemError(f"{self._found.name}: ledger {ledger} does not exist, and the footer names it", KEEP)
         return deltas.unsaid(self._where(ledger), Head(NOWHERE, 0, 0, 0), deltas.MISSING)
 
     def _short(self, ledger: int, entry: int, last: int, created_us: int) -> Piece:
         if self._strict:
             said = f"ledger {ledger} ends before entry {entry}, and its last entry should be {last}"
-            raise CommandError(f"{self._found.name}: {said}", KEEP, NO)
+            raise ProblemError(f"{self._found.name}: {said}", KEEP)
         return deltas.unsaid(self._where(ledger, created_us), Head(entry, 0, 0, 0), deltas.DAMAGED)
 
-    def _out_of_reach(self, ledger: int, entry: int, error: CommandError | MigrationError, created_us: int = 0) -> Piece:
+    def _out_of_reach(self, ledger: int, entry: int, error: ProblemError, created_us: int = 0) -> Piece:
         if self._strict:
             raise error
         self.away = error

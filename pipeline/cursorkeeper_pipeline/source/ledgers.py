@@ -25,13 +25,13 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.gc import BATCH_LEDGERS, Judge, Judged, Owned, Verdict, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.failures import telling
 from cursorkeeper_pipeline.source.fleet import chooses
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Reader
-from cursorkeeper_pipeline.source.side_by_side import telling
 from cursorkeeper_pipeline.source.systems import Systems
 
 
@@ -61,7 +61,7 @@ class Ledgers:
 
 
 async def _batches(systems: Systems, options: Options) -> AsyncIterator[pa.RecordBatch]:
-    """Raises GatewayError, ZooKeeperError, MigrationError, CommandError; DamageError for an unreadable footer where `mode` is failfast."""
+    """Raises GatewayError, ZooKeeperError, MigrationError, ProblemError; DamageError for an unreadable footer where `mode` is failfast."""
     ledgers, footers = await systems.ledgers(), await systems.footers()
     patience, selection, judge = Patience(options.wait_s), options.selection, Judge(footers)
     await check_root(await systems.zookeeper(), systems.ledgers, options)  # a view may be older than the loss of its root

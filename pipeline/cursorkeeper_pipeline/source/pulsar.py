@@ -32,18 +32,20 @@ from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.format.pulsar.values import Form
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors, iter_topic_paths
-from cursorkeeper.migration.errors import Kind, MigrationError
+from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
+from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.failures import telling
 from cursorkeeper_pipeline.source.away import AwayCount
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import TASKS_MAX, Mode, Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.part import Part
-from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
+from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
 
 SPAN_TOPICS = 64
@@ -208,20 +210,20 @@ async def _walk(zookeeper: ZooKeeper, options: Options, chosen: Selection, holds
 
 
 async def row_of(ports: PulsarPorts, ref: PulsarCursorRef, options: Options, away: AwayCount) -> tuple[Any, ...] | None:
-    """None: it was deleted meanwhile. Raises CommandError (too many are away); MigrationError, if `mode` is failfast."""
+    """None: it was deleted meanwhile. Raises ProblemError (too many are away); MigrationError, if `mode` is failfast."""
     for again in range(TRIES_MAX, 0, -1):
         try:
             cursor = await read_cursor(ports, ref, patience=Patience(options.wait_s))
         except MigrationError as error:
             if error.kind is Kind.NOT_FOUND:
                 return None
-            if error.kind is Kind.AWAY and again > 1 and error.place == ref.path:
+            if error.kind is Kind.AWAY and again > 1 and error.where == ref.path:
                 continue  # it is busy
             if options.mode is Mode.FAILFAST:
                 raise
             if error.kind is Kind.AWAY:
                 away.missed(CursorName(ref.topic, ref.subscription), error)
-            said = f"{error.place}: {error.message}" if error.place else error.message
+            said = f"{error.where}: {error.message}" if error.where else error.message
             return *_named(ref), *(None,) * 12, _now_us(), _STATUS[error.kind], said
         if cursor.freshness.ledger >= 0:
             away.answered()

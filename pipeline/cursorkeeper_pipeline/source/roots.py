@@ -11,9 +11,9 @@ from contextlib import aclosing
 from typing import cast
 
 from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerStore
-from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.options import Options
@@ -32,7 +32,7 @@ def check_footers(options: Options) -> None:
 
 
 async def check_root(zookeeper: ZooKeeper, ledgers: Callable[[], Awaitable[LedgerStore]], options: Options) -> None:
-    """Raises CommandError where what is below the root says nothing; MigrationError, ZooKeeperError, GatewayError. `ledgers` is called
+    """Raises ProblemError where what is below the root says nothing; MigrationError, ZooKeeperError, GatewayError. `ledgers` is called
     only where the root has no id."""
     patience, settings = Patience(options.wait_s), options.settings
     root = await patience.repeat("", lambda: roots.look_at(zookeeper, settings.root))
@@ -42,9 +42,9 @@ async def check_root(zookeeper: ZooKeeper, ledgers: Callable[[], Awaitable[Ledge
         await patience.repeat("", lambda: roots.check_root(zookeeper, settings))
     if await _has_any(await ledgers()):
         where = f"{settings.root} in ZooKeeper at {options.zookeeper}"
-        raise CommandError(
+        raise ProblemError(
             f"{where} has no deployment id, and BookKeeper holds ledgers of this application: nobody can say whose they are",
-            f"{roots.LOST}. {roots.NEW}", NO,
+            f"{roots.LOST}. {roots.NEW}",
         )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from cursorkeeper.cli.problems import AWAY, CommandError
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
@@ -25,6 +24,7 @@ from cursorkeeper.inspection import roots
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Node, Stat
@@ -71,7 +71,7 @@ class Answer(NamedTuple):
 
 def read_footers(systems: Systems, options: Options, buckets: Sequence[str] | None = None) -> Iterator[Found]:
     """The footers of the chosen cursors in these buckets; None: in all of them. A single named cursor is one read. Tombstones only with
-    `options.deleted`. Raises CommandError (it does not answer, or the root is none), ZooKeeperError (it refuses)."""
+    `options.deleted`. Raises ProblemError (it does not answer, or the root is none), ZooKeeperError (it refuses)."""
 
     for batch in read_batches(systems, options, buckets):
         yield from batch
@@ -131,7 +131,7 @@ def is_tombstone(found: Found) -> bool:
 
 
 class Reader:
-    """Footers below one root. Waits `options.wait_s` for a ZooKeeper that is away, then raises CommandError."""
+    """Footers below one root. Waits `options.wait_s` for a ZooKeeper that is away, then raises ProblemError."""
 
     def __init__(self, zookeeper: ZooKeeper, options: Options) -> None:
         self._zk, self._root = zookeeper, options.root
@@ -145,7 +145,7 @@ class Reader:
         await self._patiently(lambda: self._zk.sync(self._root))
 
     async def check_root(self) -> None:
-        """Where no bucket was found. Raises CommandError if that cannot be believed."""
+        """Where no bucket was found. Raises ProblemError if that cannot be believed."""
         await self._patiently(lambda: roots.check_root(self._zk, self._settings))
 
     async def buckets(self) -> list[str]:
@@ -255,10 +255,10 @@ class Reader:
             return await self._patience.repeat("", call)
         except MigrationError as e:
             said = e.__cause__ or e
-            raise CommandError(
+            raise ProblemError(
                 f"ZooKeeper at {self._where} did not answer for {self._patience.wait_s:g} s: {said}",
                 "look at it and run this again, or give it longer with the option waitS",
-                AWAY,
+                Kind.AWAY,
             ) from e
 
 

@@ -1,4 +1,4 @@
-"""Many cursors at once within one task, and what a task says when a system outside is away.
+"""Many cursors at once within one task.
 
 Owns the bound on how much is worked on and waits to be taken. Does not own what is read of each. Invariants: at most `at_once` workers
 and 2 x `at_once` results are there at any time; the first error ends all of them; nothing runs on when the reader leaves early.
@@ -7,38 +7,14 @@ and 2 x `at_once` results are there at any time; the first error ends all of the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
-
-from cursorkeeper.bookkeeper.errors import GatewayError
-from cursorkeeper.cli.problems import AWAY, NO, CommandError, explain
-from cursorkeeper.core.errors import CursorKeeperError
-from cursorkeeper.migration.errors import Kind, MigrationError
-from cursorkeeper.zookeeper.errors import ZooKeeperError
 
 AT_ONCE = 8
 """Cursors that one task reads at once: a read of a small ledger waits for the network most of its time."""
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-@contextmanager
-def telling() -> Iterator[None]:
-    """Errors of a task as CommandError whose text holds the remedy too: Spark carries nothing of an exception but its text."""
-    try:
-        yield
-    except MigrationError as e:
-        raise _told(str(e), e.remedy, AWAY if e.kind is Kind.AWAY else NO) from e
-    except (CommandError, CursorKeeperError, GatewayError, ZooKeeperError) as e:
-        problem = explain(e)
-        raise _told(problem.message, problem.remedy, problem.exit_code) from e
-
-
-def _told(message: str, remedy: str, exit_code: int) -> CommandError:
-    text = message if " What to do: " in message else f"{message}. What to do: {remedy}"
-    return CommandError(" ".join(text.split()), remedy, exit_code)
 
 
 async def side_by_side(things: AsyncIterator[T], work: Callable[[T], AsyncIterator[R]], at_once: int = AT_ONCE) -> AsyncIterator[R]:

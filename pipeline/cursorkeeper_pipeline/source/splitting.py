@@ -26,7 +26,7 @@ from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper_pipeline.source.away import is_away
+from cursorkeeper.problems import Kind
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.state_size import state_bytes
 
@@ -54,7 +54,7 @@ class Splitter:
                 except (Unsplittable, DamageError, NoSuchLedger, GatewayRefused):
                     continue  # of an open cursor the newest end may not be visible yet
                 except MigrationError as e:
-                    if not is_away(e):
+                    if e.kind is not Kind.AWAY:
                         raise
                     break  # whoever reads it says so
         return [WHOLE]

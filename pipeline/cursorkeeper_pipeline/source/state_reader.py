@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cursorkeeper.bookkeeper.port import LedgerStore
-from cursorkeeper.cli.problems import NO, CommandError
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Footer, SnapshotBase
@@ -25,10 +24,10 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.inspection import reader
-from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.away import AwayCount, is_away, named
+from cursorkeeper_pipeline.source.away import AwayCount, named
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.shards import Found, Reader, is_tombstone
 from cursorkeeper_pipeline.source.state_size import base_bytes
@@ -78,7 +77,7 @@ class StateReader:
     async def read(self, name: CursorName, found: Found | None, piece: Piece | None = None) -> Outcome | None:
         """None: the cursor was deleted meanwhile, and was to be read whole.
 
-        Raises CommandError (ZooKeeper is away, or BookKeeper for too many); in failfast mode DamageError and CommandError for what
+        Raises ProblemError (ZooKeeper is away, or BookKeeper for too many); in failfast mode DamageError and ProblemError for what
         is a status else."""
         now = found
         for _ in range(reader.MOVED_MAX):
@@ -94,8 +93,8 @@ class StateReader:
                 before, now = now.footer, await self._again(name)
                 if now is not None and isinstance(now.footer, Footer) and now.footer.is_same_write(before):
                     return self._lost(name, now.stat.version, f"{e}, and the footer names it", piece)
-            except (CommandError, MigrationError) as e:
-                if not is_away(e):
+            except ProblemError as e:
+                if e.kind is not Kind.AWAY:
                     raise
                 if self._options.mode is Mode.FAILFAST:
                     raise named(name, e) from e
@@ -112,7 +111,7 @@ class StateReader:
         ends = await self._patience.repeat(str(found.name), lambda: reader.ends_of(self._ledgers, footer, unknown_only=True))
         try:
             full, _ = reader.visible(footer, ends)
-        except CommandError as e:  # its end was just written, and nothing older is there
+        except ProblemError as e:  # its end was just written, and nothing older is there
             if self._options.mode is Mode.FAILFAST:
                 raise
             return Outcome(found.name, found.stat.version, schemas.AT_LEAST, str(e), piece=piece)
@@ -135,7 +134,7 @@ class StateReader:
 
     def _lost(self, name: CursorName, version: int, why: str, piece: Piece | None) -> Outcome:
         if self._options.mode is Mode.FAILFAST:
-            raise CommandError(f"{name}: {why}", LOST, NO)
+            raise ProblemError(f"{name}: {why}", LOST)
         return Outcome(name, version, schemas.MISSING, why, piece=piece)
 
 

@@ -31,13 +31,14 @@ from cursorkeeper_pipeline.decode.columns import Batches, Column, same_text
 from cursorkeeper_pipeline.decode.extents import carried, extents
 from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import living_partials, partial_columns
+from cursorkeeper_pipeline.failures import telling
 from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.shards import Found, Reader
-from cursorkeeper_pipeline.source.side_by_side import side_by_side, telling
+from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Budget, Outcome, Piece, StateReader
 from cursorkeeper_pipeline.source.state_size import state_bytes

@@ -95,19 +95,19 @@ class Systems:
             yield thing  # type: ignore[misc]  # None only if it did not come
 
     async def zookeeper(self) -> ZooKeeper:
-        """Raises CommandError if it does not answer."""
+        """Raises ProblemError if it does not answer."""
         if self._zookeeper is None:
             opening = connections.zookeeper(self._options.settings, self._start_timeout_s)
             self._zookeeper = await self._open.enter_async_context(opening)
         return self._zookeeper
 
     async def ledgers(self) -> LedgerStore:
-        """Raises CommandError if the gateway does not answer."""
+        """Raises ProblemError if the gateway does not answer."""
         if self._ledgers is None:
             opening = connections.gateway(self._options.settings, self._role, self._start_timeout_s)
             self._ledgers = await self._open.enter_async_context(opening)
         return self._ledgers
 
     async def footers(self) -> FooterStore:
-        """Raises CommandError."""
+        """Raises ProblemError."""
         return connections.footer_store(await self.zookeeper(), self._options.settings)

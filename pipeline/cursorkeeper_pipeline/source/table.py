@@ -21,9 +21,9 @@ class Table(Protocol):
 
     def plan(self, options: Options) -> Sequence[Part]:
         """On the driver, once for each DataFrame or view, which may live for days: a part says where to look, and not what is there.
-        Raises CommandError."""
+        Raises ProblemError."""
         ...
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        """In a task. Raises CommandError when a system is away too long; damage is a row, or raised if `mode` is failfast."""
+        """In a task. Raises ProblemError when a system is away too long; damage is a row, or raised if `mode` is failfast."""
         ...

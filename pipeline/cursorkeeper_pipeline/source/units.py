@@ -81,7 +81,7 @@ class Weighed(NamedTuple):
 
 
 def units_of(systems: Systems, options: Options, sized: Iterable[Sized], split_bytes: int) -> Iterator[Weighed]:
-    """Small cursors as they are, those above `split_bytes` in pieces. No system is asked where there is none. Raises CommandError,
+    """Small cursors as they are, those above `split_bytes` in pieces. No system is asked where there is none. Raises ProblemError,
     ZooKeeperError."""
     large = []
     for one in sized:

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
-from cursorkeeper.cli.printable import printable, printable_json
+from cursorkeeper.terminal.printable import printable, printable_json
 
 SHOW_AFTER_S = 2.0
 ALIGNED_MAX = 100
