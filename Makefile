@@ -25,7 +25,7 @@ help:
 	@sed -n 's/^#/ /p' Makefile | head -3
 	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy, docs),'
 	@echo '  make bench, make dist (wheel and sdist), make docs (the site), make clean'
-	@echo '  make images (with Docker), make up and make down (the whole system in containers: docs/run/index.md)'
+	@echo '  make images (with Docker), make up and make down (the whole system in containers: docs/run/containers.md)'
 
 $(VENV)/.installed: requirements-dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'

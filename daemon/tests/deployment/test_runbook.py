@@ -22,7 +22,8 @@ from daemon.tests.deployment.quoted import Page, fields, pieces
 RUNBOOK = DOCS / "runbook"
 PAGES = {path.stem: Page(path) for path in sorted(RUNBOOK.glob("*.md"))}
 INDEX = PAGES["index"]
-WITH_NAMES = {**PAGES, "deploy": Page(DOCS / "run/index.md")}
+RUNNING = {f"run/{name}": Page(DOCS / f"run/{name}.md") for name in ("index", "containers", "security", "upgrades")}
+WITH_NAMES = {**PAGES, **RUNNING}
 """Pages whose names and links are checked."""
 JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
 KILLED, TERMINATED, JVM_OUT_OF_MEMORY = 128 + 9, 128 + 15, 3
@@ -189,7 +190,7 @@ def alerts() -> dict[str, dict[str, dict[str, str]]]:
 
 
 def test_the_ports_of_the_page_are_those_of_the_images_and_settings() -> None:
-    table = re.findall(r"^\| (\d{4}) \| (\w+) \|", WITH_NAMES["deploy"].text, re.MULTILINE)
+    table = re.findall(r"^\| (\d{4}) \| (\w+) \|", RUNNING["run/index"].text, re.MULTILINE)
     daemon, jar = ((ROOT / file).read_text() for file in ("Dockerfile", "java/Dockerfile"))
     exposed = {port: who for who, file in (("daemon", daemon), ("jar", jar)) for line in exposes(file) for port in line.split()}
     assert {port for port, _ in table} == set(exposed)
