@@ -23,6 +23,7 @@ PAGES = [
     "docs/reference/pulsar-format.md",
     "docs/reference/pulsar-mode.md",
     "docs/reference/requirements.md",
+    "docs/reference/fleet-tables.md",
     "docs/run/pipeline.md",
 ]
 CITED = re.compile(r"`((?:[\w.-]+/)+[\w.*-]*)`|\]\(([\w./-]+)\)")
