@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cursorkeeper.cli.main import LAZY, load
 from cursorkeeper.core.table import diagram
 from cursorkeeper.settings import Settings
+from cursorkeeper_pipeline.cli import JOBS
+from cursorkeeper_pipeline.cli import command as job
 from tools import settings_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +32,8 @@ PAGES = [
 CITED = re.compile(r"`((?:[\w.-]+/)+[\w.*-]*)`|\]\(([\w./-]+)\)")
 LINK = re.compile(r"\]\((?!\w+:)([^)\s]+)\)")
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+CALL = re.compile(r"(?:^|[\s$(]|bin/)cursorkeeper ((?:pipeline )?(?!not found)[a-z][a-z-]+)(?=\s|$)([^|>#;\n]*)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 BUILT = ("java/gateway/target/",)
 
@@ -127,6 +132,41 @@ def test_the_settings_are_those_of_the_help() -> None:
     found = settings_page.TABLES.search(page)
     assert found is not None
     assert found[0] == settings_page.tables(), "run tools/settings_page.py"
+
+
+def calls(text: str) -> list[tuple[str, list[str]]]:
+    """(command, its flags) of every call of the tool on a page, in blocks and in backticks."""
+    code = [body for _, body in BLOCK.findall(text)] + re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+    found = []
+    for line in "\n".join(code).replace("\\\n", " ").splitlines():
+        for command, rest in CALL.findall(line):
+            found.append((command, re.findall(r"(?<= )--?[a-z][\w-]*", " " + rest.partition(" -- ")[0])))
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in tracked() if name.endswith(".md") and name != "CHANGELOG.md"])
+def test_commands_and_flags_are_the_tools(name: str) -> None:
+    for command, flags in calls((ROOT / name).read_text()):
+        words = command.split()
+        assert words[0] in LAZY, f"no command {command}"
+        assert len(words) == 1 or words[1] in JOBS, f"no job {words[1]}"
+        program = load(words[0]) if len(words) == 1 else job(words[1])
+        known = {"-h", "--help"}.union(*((*param.opts, *param.secondary_opts) for param in program.params))
+        assert set(flags) <= known, f"{command}: {set(flags) - known}"
+
+
+def test_targets_of_make_exist() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for name, text in pages():
+        code = [body for _, body in BLOCK.findall(text)] + re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+        named = {target for line in "\n".join(code).splitlines() for target in re.findall(r"^ *make ([a-z][a-z-]*)(?=\s|$)", line)}
+        assert named <= targets, f"{name}: {named - targets}"
+
+
+def test_calls_are_found_at_all() -> None:
+    text = "```\n.venv/bin/cursorkeeper ls --json | head -3\ncursorkeeper pipeline report \\\n  --out=x\n```\n`cursorkeeper gc --grace 3`"
+    assert calls(text) == [("ls", ["--json"]), ("pipeline report", ["--out"]), ("gc", ["--grace"])]
+    assert len([call for _, text in pages() for call in calls(text)]) > 80
 
 
 def test_the_page_of_the_ack_stream_has_every_code_and_no_other_name() -> None:
