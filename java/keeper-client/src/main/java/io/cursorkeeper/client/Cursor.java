@@ -379,7 +379,7 @@ final class Cursor implements KeptCursor {
             } else if (link.isUp()) {
                 giveUp(new KeeperException(Code.TIMED_OUT, display, text, "look at the daemon, and at its ZooKeeper and bookies"));
             } else {
-                giveUp(new KeeperException(Code.AWAY, display, text + ": " + link.problem(), "start the daemon, or correct the address"));
+                giveUp(link.noLink(display, text));
             }
         });
         if (link.isUp()) {

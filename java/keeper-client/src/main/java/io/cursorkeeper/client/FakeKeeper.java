@@ -66,8 +66,9 @@ public final class FakeKeeper implements AutoCloseable {
         public volatile int ledgersMax = 1_000;
         public volatile int batchesMax = 1_000;
         public volatile int partsMax = 65_536;
+        /** 0: as release 0.1, which knows no fencing tokens. */
         public volatile int layoutLedgersMax = 10_000;
-        /** 0: as release 0.1, which knows no groups. */
+        /** 0: none are known. */
         public volatile int groupMessagesMax = 256;
         /** So many openings are refused as UNAVAILABLE. */
         public volatile int refuseOpens;

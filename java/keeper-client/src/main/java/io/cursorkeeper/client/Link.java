@@ -77,6 +77,8 @@ final class Link implements KeeperLink {
     private long streams;
     private int nextHandle = 1;
     private Limits limits = Limits.NOT_TOLD;
+    /** Null: the last stream did not end because the keeper or this client refused the other one. */
+    private KeeperException refusal;
     private int attempts;
     private long gapUntilNs;
 
@@ -228,6 +230,13 @@ final class Link implements KeeperLink {
         return status.problem().orElse("");
     }
 
+    /** What an opening fails with while there is no link: {@code LINK_REFUSED}, or {@code AWAY}. */
+    KeeperException noLink(String display, String text) {
+        return refusal != null
+                ? refusal
+                : new KeeperException(Code.AWAY, display, text + ": " + problem(), "start the daemon, or correct the address");
+    }
+
     Limits limits() {
         return limits;
     }
@@ -367,6 +376,11 @@ final class Link implements KeeperLink {
                         + hello.getProtocolVersionsList() + ", this client " + Wire.PROTOCOL_VERSION + "; upgrade one of the two"));
                 return;
             }
+            if (hello.getLayoutLedgersMax() == 0) {
+                end(Status.FAILED_PRECONDITION.withDescription("keeper " + hello.getName() + " is of release 0.1, which knows no fencing tokens:"
+                        + " who was replaced could take acks back; upgrade it"));
+                return;
+            }
             isGreeted = true;
             attempts = 0;
             limits = Limits.of(hello);
@@ -398,8 +412,10 @@ final class Link implements KeeperLink {
                     + (ended.getCause() == null ? "" : " (" + ended.getCause().getMessage() + ")");
             drop(text);
             if (REFUSING.contains(ended.getCode())) {
-                KeeperException why = new KeeperException(Code.LINK_REFUSED, "", text, "correct credentials or version");
-                List.copyOf(cursors).forEach(each -> each.refusedLink(why));
+                refusal = new KeeperException(Code.LINK_REFUSED, "", text, "correct credentials or version");
+                List.copyOf(cursors).forEach(each -> each.refusedLink(refusal));
+            } else {
+                refusal = null;
             }
             again(text);
         }

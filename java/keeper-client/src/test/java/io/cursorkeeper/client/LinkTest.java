@@ -423,6 +423,27 @@ class LinkTest {
     }
 
     @Test
+    void aKeeperThatKnowsNoFencingTokensIsRefused() {
+        fake.faults().layoutLedgersMax = 0;
+        link.close();
+        link = KeeperLink.connect(settings(fake.address()));
+        KeeperException why = failure(link.open(REQUEST, listener));
+        assertEquals(Code.LINK_REFUSED, why.code());
+        assertTrue(why.getMessage().contains("no fencing tokens"), why.getMessage());
+    }
+
+    @Test
+    void anOpeningThatEndsBetweenTwoRefusalsOfTheLinkIsRefusedToo() {
+        fake.faults().protocolVersion = 7;
+        link.close();
+        link = KeeperLink.connect(settings(fake.address())
+                .withBackOff(Duration.ofMinutes(2), Duration.ofMinutes(2))
+                .withTimeouts(Duration.ofMillis(50), Duration.ofSeconds(30)));
+        until(() -> link.status().problem().orElse("").contains("[7]"));
+        assertEquals(Code.LINK_REFUSED, failure(link.open(REQUEST, listener)).code());
+    }
+
+    @Test
     void nobodyWaitsForAListenerThatSleeps() throws Exception {
         CountDownLatch wakes = new CountDownLatch(1);
         KeptCursor slow = get(link.open(OpenRequest.of("t", "slow"), new CursorListener() {
