@@ -107,19 +107,21 @@ class PythonProcess(LineProcess):
         return [sys.executable, "-m", *arguments, "--parent-pid", str(os.getpid())]
 
 
-class DaemonProcess(PythonProcess):
-    """`cursorkeeper run` on a fixed port, so that a source finds it again after a kill."""
+class DaemonProcess(LineProcess):
+    """`cursorkeeper run` on a fixed port, so that a source finds it again after a kill.
+
+    `program`: what the next start runs, this distribution's command line unless somebody names another one.
+    """
 
     def __init__(self, folder: Path, gateway: str, zookeeper: str, extra: Sequence[str] = ()) -> None:
-        self._fixed = ["--gateway", gateway, "--zookeeper", zookeeper, "--name", "demo", *extra]
+        self.program: Sequence[str] = (sys.executable, "-m", "cursorkeeper.cli.main")
+        self._fixed = ["--gateway", gateway, "--zookeeper", zookeeper, "--name", "demo", "--parent-pid", str(os.getpid()), *extra]
         self.address = self.metrics = ""
         super().__init__("daemon", [], folder / "daemon.log")
         self._choose_ports()
 
     def _choose_ports(self) -> None:
         self.address, self.metrics = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-        own = ["cursorkeeper.cli.main", "run", "--listen", self.address, "--metrics-listen", self.metrics]
-        self._command = self._python([*own, *self._fixed])
 
     async def restart_elsewhere(self) -> None:
         """After a kill: a new process at another address, as a new owner would be."""
@@ -128,6 +130,7 @@ class DaemonProcess(PythonProcess):
 
     async def start(self) -> None:
         """Returns when it is ready."""
+        self._command = [*self.program, "run", "--listen", self.address, "--metrics-listen", self.metrics, *self._fixed]
         await super().start()
         await self.line()
 

@@ -15,9 +15,9 @@ import pytest
 
 from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import Field, admin, field, kill, start, until
+from daemon.tests.pulsar_plugin.jar import LINES
 
 pytestmark = pytest.mark.jvm
-VERSION = "5.0.0-M1"
 TOPIC = "persistent://public/geo/topic"
 OF = {"topic": TOPIC, "sub": "sub"}
 CONF = {"enableReplicatedSubscriptions": "true", "replicatedSubscriptionsSnapshotFrequencyMillis": "500"}
@@ -39,9 +39,9 @@ def backlog(broker: PulsarBroker) -> int:
     return int(found["subscriptions"]["sub"]["msgBacklog"])
 
 
-@pytest.mark.timeout(600)
-async def test_a_replicated_subscription_keeps_its_state_on_both_sides(tmp_path: Path) -> None:
-    async with field(tmp_path / "a", VERSION) as a, field(tmp_path / "b", VERSION, cluster_name="b", beside=a) as b:
+@pytest.mark.parametrize("version", LINES.values())
+async def test_a_replicated_subscription_keeps_its_state_on_both_sides(tmp_path: Path, version: str) -> None:
+    async with field(tmp_path / "a", version) as a, field(tmp_path / "b", version, cluster_name="b", beside=a) as b:
         at_a, at_b = a.broker(conf=CONF), b.broker(conf=CONF)
         await start(at_a, at_b)
         await joined((a, at_a), (b, at_b))

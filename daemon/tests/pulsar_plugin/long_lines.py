@@ -15,7 +15,7 @@ from daemon.tests.pulsar_plugin.test_faults import are_killed
 from daemon.tests.pulsar_plugin.test_outage import goes_on_while_its_daemon_is_away
 from daemon.tests.pulsar_plugin.test_two_brokers import goes_from_broker_to_broker
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(500), pytest.mark.parametrize("version", [LINES["4.0"], LINES["4.2"]])]
+pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("version", [LINES["4.0"], LINES["4.2"]])]
 
 
 async def test_what_moved_cursors_holds_when_the_broker_is_killed(tmp_path: Path, version: str) -> None:

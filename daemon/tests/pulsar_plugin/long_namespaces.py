@@ -110,7 +110,6 @@ async def one_lacks_the_jar(at: Field, kept: PulsarBroker, bare: PulsarBroker) -
     await is_at(kept, KEPT)
 
 
-@pytest.mark.timeout(500)
 @pytest.mark.parametrize("version", LINES.values())
 async def test_a_namespace_is_kept_and_no_broker_without_the_jar_has_its_topics(tmp_path: Path, version: str) -> None:
     async with field(tmp_path, version) as at:

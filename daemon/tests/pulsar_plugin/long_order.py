@@ -157,7 +157,6 @@ async def scene(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         yield Scene(at, one, two, Cluster(at, lines, one, two), operator, moved)
 
 
-@pytest.mark.timeout(500)
 async def test_a_cluster_comes_as_the_pages_say_and_gets_its_next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with scene(tmp_path, monkeypatch) as of:
         at, one, two, cluster, operator, moved = of.at, of.one, of.two, of.cluster, of.operator, of.moved
@@ -190,7 +189,6 @@ async def test_a_cluster_comes_as_the_pages_say_and_gets_its_next_version(tmp_pa
         await moved.is_whole_at(one, 1)
 
 
-@pytest.mark.timeout(500)
 async def test_a_cluster_leaves_as_the_pages_say_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with scene(tmp_path, monkeypatch) as of:
         at, one, two, cluster, operator, moved = of.at, of.one, of.two, of.cluster, of.operator, of.moved

@@ -41,7 +41,6 @@ EXTENSIBLE = {
 ROUNDS = 3
 
 
-@pytest.mark.timeout(500)
 async def test_a_load_manager_sheds_bundles_and_nothing_confirmed_is_lost(tmp_path: Path) -> None:
     async with field(tmp_path, "5.0.0-M1") as at:
         first, second = at.broker("first", conf=SHEDDING), at.broker("second", conf=SHEDDING)
@@ -59,7 +58,6 @@ async def test_a_load_manager_sheds_bundles_and_nothing_confirmed_is_lost(tmp_pa
         await judged(at, second, *NAMES)
 
 
-@pytest.mark.timeout(500)
 @pytest.mark.parametrize("version", ["4.2.4", "5.0.0-M1"])
 async def test_a_topic_is_handed_over_in_two_phases_and_nothing_confirmed_is_lost(tmp_path: Path, version: str) -> None:
     """The extensible load manager: the broker that gives a topic away closes it first, and its clients only when the other one has it."""

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
-from grpc import aio
+from grpc import aio, method_handlers_generic_handler, stream_stream_rpc_method_handler
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import PulsarBroker
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
-from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, until
+from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, admin, until
 
 QUEUE = 20
 """Messages that a consumer may have on their way to it."""
@@ -39,6 +40,8 @@ STATE_MAX, STATE_MAX_BYTES = "CURSORKEEPER_STATE_BYTES_MAX", 64 << 10
 """The least that a daemon may be told to allow a cursor."""
 PARTS, MORE_PARTS = 150, 10
 """Partly acked batches: so many take more than that."""
+OF_PROTOCOL_7 = "import cursorkeeper.stream.session as s; s.PROTOCOL_VERSIONS = (7,); from cursorkeeper.cli.main import main; main()"
+"""This daemon, but for the versions that it speaks."""
 QUIET_LOOKS = 3
 """A second apart: what was on its way when dispatch paused has come, unless the machine is busy."""
 LABELS = ("state", "le", "namespace", "ledger_name", "cursor_name", "pulsar_managed_ledger_cursor_name", "pulsar_cursorkeeper_cursor_state")
@@ -145,3 +148,41 @@ async def is_large(at: Field) -> None:
     await at.clients.do("subscribe", name=LARGE["topic"], client="main", **LARGE, keep=2)
     said = await at.clients.settled(LARGE["topic"], client="main", opens=5 * (PARTS + MORE_PARTS) + 1)
     assert said["refused"] < before["refused"], (before, said)
+
+
+async def _of_protocol_7(messages: AsyncIterator[pb.SourceMessage], context: object) -> AsyncIterator[pb.KeeperMessage]:
+    """Says so, and leaves it to the source to see that it does not understand."""
+    yield pb.KeeperMessage(hello=pb.Hello(name="other", incarnation="1", protocol_versions=[7]))
+    async for _ in messages:
+        pass
+
+
+async def other_protocols_are_refused(at: Field, broker: PulsarBroker, page: Page) -> None:
+    """By the daemon, and by the plugin: both versions are in the broker's log. A refusal is no outage: the load of a topic fails, though
+    this broker may go on with Pulsar's own cursors. The daemon is dead, and the late topic not loaded."""
+    daemon = at.daemons[0]
+    this = daemon.program
+
+    async def fails(words: str) -> None:
+        said = f"No link with the CursorKeeper daemon at {daemon.address}, which is tried again: FAILED_PRECONDITION: {words}"
+        await until(f"the broker says {said!r}", lambda: said in broker.log.read_text(errors="replace"))
+        before = page.of("failed_loads_total")
+        with pytest.raises(AssertionError, match="LINK_REFUSED"):
+            await admin(broker, "GET", f"persistent/{NAMESPACE}/late/stats")
+        assert f"late][sub] The cursor does not load: LINK_REFUSED: FAILED_PRECONDITION: {words}" in broker.log.read_text(errors="replace")
+        assert page.of("failed_loads_total") > before and page.of("stock_loads_total") == page.of("link_up") == 0, page.now()
+
+    daemon.program = (sys.executable, "-c", OF_PROTOCOL_7)
+    await daemon.start()
+    await fails("protocol versions [1] of 'pulsar-broker': this keeper speaks [7]; upgrade one of the two")
+    await daemon.kill()
+    daemon.program = this
+    server = aio.server()
+    other = stream_stream_rpc_method_handler(_of_protocol_7, pb.SourceMessage.FromString, pb.KeeperMessage.SerializeToString)
+    server.add_generic_rpc_handlers((method_handlers_generic_handler("cursorkeeper.acks.v1.AckSink", {"Publish": other}),))
+    server.add_insecure_port(daemon.address)
+    await server.start()
+    try:
+        await fails("keeper other speaks the protocol versions [7], this client 1; upgrade one of the two")
+    finally:
+        await server.stop(None)

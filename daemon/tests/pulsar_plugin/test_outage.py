@@ -30,6 +30,7 @@ from daemon.tests.pulsar_plugin.outage import (
     goes_on,
     is_large,
     is_paused,
+    other_protocols_are_refused,
     page_of,
 )  # fmt: skip
 
@@ -135,10 +136,14 @@ async def goes_on_while_its_daemon_is_away(folder: Path, version: str, monkeypat
         assert said["deliveries"] == before + 1, said
         await is_large(at)
 
-        # a load without an answer goes on with Pulsar's own cursors, also in a bound namespace, and the next one with the keeper's
+        # a load that is refused fails; one without an answer goes on with Pulsar's own cursors, also in a bound namespace, and the
+        # next one with the keeper's
         await do("close", name="judge")
-        await admin(broker, "GET", f"persistent/{BOUND}/gated/stats")  # loads it
+        for name in (f"{NAMESPACE}/late", f"{BOUND}/gated"):
+            await admin(broker, "GET", f"persistent/{name}/stats")  # loads it
+        await admin(broker, "PUT", f"persistent/{NAMESPACE}/late/unload")
         await daemon.kill()
+        await other_protocols_are_refused(at, broker, page)
         await asyncio.gather(*(admin(broker, "PUT", f"persistent/{name}/unload") for name in (f"{NAMESPACE}/busy", f"{BOUND}/gated")))
         own = do("subscribe", name="own", client="main", topic=OF["topic"], sub="own")
         await asyncio.gather(own, admin(broker, "GET", f"persistent/{BOUND}/gated/stats"))

@@ -46,6 +46,12 @@ async def flows_on(at: Field, *names: str, more: int = 100) -> None:
         await at.clients.do("delivered", topic=topic(name), sub="sub", more=more)
 
 
+async def is_answered(at: Field, name: str) -> None:
+    """Acks get their receipts now, and nothing that was confirmed came again."""
+    said = await at.clients.do("answers", topic=topic(name), sub="sub", more=100)
+    assert said["again"] == 0, said
+
+
 async def unload(broker: PulsarBroker, name: str, bundle: str, to: PulsarBroker) -> None:
     """What a load manager does when it has decided."""
     where = to.admin_url.removeprefix("http://")
