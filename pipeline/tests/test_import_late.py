@@ -16,10 +16,10 @@ from msgspec import structs
 from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
+from cursorkeeper.hold import Purpose, delete
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.migration.cursor_maker import footer_of
 from cursorkeeper.migration.importer import Importing
-from cursorkeeper.migration.listener import ImportListener
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_source import PulsarSource
 from cursorkeeper_pipeline.sinks.claims import Claims
@@ -83,12 +83,8 @@ class Late:
 
     async def deleted(self) -> None:
         """By a daemon."""
-        keeper, gone = await self.world.keeper("daemon/1"), ImportListener()
-        keeper.delete_unopened(REF.name, gone)
-        async with asyncio.timeout(60):
-            while gone.ended != "deleted":
-                await gone.changed.wait()
-                gone.changed.clear()
+        purpose = Purpose("test", "tested", "look")
+        await delete(REF.name, await self.world.ports(), self.world.settings, purpose, only=None, what="deleting it")
 
     async def footer(self) -> Footer | None:
         return await footer_of(await self.world.ports(), REF.name)

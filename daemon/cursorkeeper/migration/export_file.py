@@ -15,12 +15,13 @@ from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, Partial
+from cursorkeeper.hold import STALL_S
+from cursorkeeper.inspection.progress import Progress
 from cursorkeeper.migration import exchange
-from cursorkeeper.migration.cursor_maker import STALL_S, Imported, Part, Report, make_cursor
+from cursorkeeper.migration.cursor_maker import Imported, Part, make_cursor
 from cursorkeeper.migration.exchange import AcksLine, AnyLine, EndLine, Header, LayoutLine, PartialLine
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings
-from cursorkeeper.terminal.output import Bar
 
 RANGES_PER_BATCH = 20_000
 LINES_PER_BATCH = 2_000
@@ -38,7 +39,7 @@ class Plan:
     lines: int
 
 
-def scan(path: Path, shown: str, name: CursorName | None, bar: Bar) -> Plan:
+def scan(path: Path, shown: str, name: CursorName | None, bar: Progress) -> Plan:
     """Reads and checks the whole file. Raises ProblemError, OSError, RefusedError."""
     header: Header | None = None
     end: EndLine | None = None
@@ -63,7 +64,7 @@ async def run_import(
     ports: Ports,
     settings: Settings,
     plan: Plan,
-    bar: Report,
+    bar: Progress,
     *,
     replace: bool = False,
     stall_s: float = STALL_S,

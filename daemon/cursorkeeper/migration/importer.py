@@ -22,7 +22,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
-from cursorkeeper.inspection.progress import SILENT, Progress
+from cursorkeeper.inspection.progress import SILENT, Progress, Silence
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors
 from cursorkeeper.migration.compare import difference
@@ -169,7 +169,7 @@ class Importing:
         source = PulsarSource(cursor)
         again = plan is not Plan.MAKE
         try:
-            done = await make_cursor(self.ports, self.settings, source, _Quiet(self.bar), kind=KIND, replace=again, seen=seen)
+            done = await make_cursor(self.ports, self.settings, source, _OneOfMany(self.bar), kind=KIND, replace=again, seen=seen)
         except ProblemError as e:
             footer = await footer_of(self.ports, source.name)
             if footer is None or mark_of(footer) == seen or footer.writer.startswith(f"{self.settings.identity}/"):
@@ -217,17 +217,14 @@ def raced(footer: Footer) -> Raced:
     return Raced(f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}")
 
 
-class _Quiet:
-    """The bar of one cursor among many: it counts cursors."""
+class _OneOfMany(Silence):
+    """The bar of one cursor among many: it counts cursors, not what one of them takes."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
 
-    def say(self, what: str) -> None:
+    def say(self, what: str, /) -> None:
         self._bar.say(what)
-
-    def advance(self, count: int = 1) -> None:
-        """The bar counts cursors, not what one of them takes."""
 
 
 def numbers_of(cursor: PulsarCursor) -> dict[str, Any]:

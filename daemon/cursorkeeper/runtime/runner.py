@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, ParamSpec, Protocol
 
 from cursorkeeper.bookkeeper import errors as bk
-from cursorkeeper.bookkeeper.port import LedgerStore
+from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerStore
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
@@ -66,6 +66,10 @@ class Telemetry(Protocol):
 
     def log(self, event: str, **fields: Any) -> None:
         """Something an operator may want to know."""
+        ...
+
+    def moved(self) -> None:
+        """Entries were read, or a ledger was created, recovered or closed."""
         ...
 
     def opened(self, result: str) -> None:
@@ -530,7 +534,9 @@ class CursorRunner:
             finally:
                 self._services.clock.watch()
 
-        reader = ChainReader(self.name, self._services.ledgers, self._wait_for, budget=budget, rest=rest)
+        reader = ChainReader(
+            self.name, self._services.ledgers, self._wait_for, lambda _n: self._services.telemetry.moved(), budget=budget, rest=rest
+        )
         try:
             found = await reader.read(effect.token, effect.footer)
         except Unwanted:
@@ -555,23 +561,28 @@ class CursorRunner:
             ledger, self.shrunk_ledger = await ledger_calls.create(ledgers, self._services.policy, metadata)
         except (bk.GatewayError, zk.ZooKeeperError) as e:
             return ev.LedgerCreateFailed(effect.token, str(e))
+        self._services.telemetry.moved()
         return ev.LedgerCreated(effect.token, ledger)
 
     async def _end(self, token: int, ledger: int, *, fence: bool) -> ev.Event:
         try:
-            ledgers = await self._services.own_ledgers()
-            if not fence:
-                try:
-                    return ev.LedgerEnded(token, ledger, (await ledgers.close_ledger(ledger)).last_entry)
-                except bk.NoSuchLedger:
-                    raise
-                except bk.GatewayError:
-                    pass  # recovery gives the same end, or a later one
-            return ev.LedgerEnded(token, ledger, (await ledgers.fence(ledger)).last_entry)
+            end = await self._end_of(await self._services.own_ledgers(), ledger, fence=fence)
+            self._services.telemetry.moved()
+            return ev.LedgerEnded(token, ledger, end.last_entry)
         except bk.NoSuchLedger as e:
             return ev.LedgerEndFailed(token, ledger, True, str(e))
         except (bk.GatewayError, zk.ZooKeeperError) as e:
             return ev.LedgerEndFailed(token, ledger, False, str(e))
+
+    async def _end_of(self, ledgers: LedgerStore, ledger: int, *, fence: bool) -> LedgerEnd:
+        if not fence:
+            try:
+                return await ledgers.close_ledger(ledger)
+            except bk.NoSuchLedger:
+                raise
+            except bk.GatewayError:
+                pass  # recovery gives the same end, or a later one
+        return await ledgers.fence(ledger)
 
     async def _delete(self, ledger: int) -> None:
         delay = 0.1

@@ -82,6 +82,9 @@ class DaemonTelemetry:
         self._append_seconds.observe(seconds)
         self._bytes_of[kind].observe(stored_bytes)
 
+    def moved(self) -> None:
+        """No number."""
+
     def opened(self, result: str) -> None:
         """A source has its answer."""
         self._opens[result].inc()

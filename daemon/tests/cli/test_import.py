@@ -18,9 +18,10 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
+from cursorkeeper.inspection.progress import Progress, Silence
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
-from cursorkeeper.migration.cursor_maker import Imported, Report
+from cursorkeeper.migration.cursor_maker import Imported
 from cursorkeeper.migration.export_file import LINES_PER_BATCH, RANGES_PER_BATCH, FileSource, run_import, scan
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.settings import Settings
@@ -49,7 +50,7 @@ async def imported(
     replace: bool = False,
     stall_s: float = 20.0,
     ports: Ports | None = None,
-    report: Report | None = None,
+    report: Progress | None = None,
 ) -> Imported:
     plan = scan(file, str(file), name, world.bar)
     ports, report = ports or await world.ports("writer"), report or world.bar
@@ -218,7 +219,7 @@ async def test_somebody_else_creates_it_first(world: CliWorld, tmp_path: Path) -
     assert (footer.epoch, footer.state) == (1, FooterState.CLOSED), "not even claimed"
 
 
-class Stalling:
+class Stalling(Silence):
     """A report: as soon as the acks are sent, bookies answer no append."""
 
     def __init__(self, world: CliWorld) -> None:

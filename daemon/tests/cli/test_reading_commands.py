@@ -10,6 +10,7 @@ from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.cli import inspect, ls
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.names import ROOT, CursorName
+from cursorkeeper.hold import Purpose, delete
 from cursorkeeper.problems import NotFound
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.fakes.bookkeeper.fake import Damage
@@ -59,14 +60,7 @@ async def test_ls_names_damaged_footers_and_goes_on(world: CliWorld, capsys: pyt
 
 async def test_ls_leaves_tombstones_out(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
     await world.closed()
-    keeper = await world.keeper()
-    from cursorkeeper.migration.listener import ImportListener
-
-    gone = ImportListener()
-    keeper.delete_unopened(NAME, gone)
-    while not gone.ended:
-        gone.changed.clear()
-        await gone.changed.wait()
+    await delete(NAME, await world.ports(), world.settings, Purpose("test", "tested", "look"), only=None, what="deleting it")
     footers = (await world.ports()).footers
     await ls.show(footers, world.bar, as_json=True, deleted=False)
     assert lines(capsys) == []

@@ -23,10 +23,11 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.hold import Hold
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection
 from cursorkeeper.migration.compare import difference
-from cursorkeeper.migration.cursor_maker import Making, is_left_over
+from cursorkeeper.migration.cursor_maker import Making, is_left_over, make_cursor
 from cursorkeeper.migration.importer import KIND, Importing, import_all
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.outcome import Outcome
@@ -519,8 +520,11 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld) -> None:
     other = f"{NATIVE.identity}9/{KIND}"
 
     async def others() -> None:
-        keeper, source = await world.keeper(other), PulsarSource(await read_cursor(await world.pulsar(), REF))
-        await Making(keeper, await world.ports(), source, world.bar, 20.0, KIND).run(replace=False)
+        source = PulsarSource(await read_cursor(await world.pulsar(), REF))
+        pid = int(f"{os.getpid()}9")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("os.getpid", lambda: pid)
+            await make_cursor(await world.ports("writer"), NATIVE, source, world.bar, kind=KIND)
 
     quicker_after(world, 1, others)
     outcome = await imported(world)
@@ -535,8 +539,8 @@ async def test_a_source_that_is_there_at_once_is_no_damage(world: PulsarWorld, m
     await world.in_znode(state())
     close = Making._close
 
-    async def closed(self: Making, *, replaced: bool) -> object:
-        done = await close(self, replaced=replaced)
+    async def closed(self: Making, held: Hold, *, replaced: bool) -> object:
+        done = await close(self, held, replaced=replaced)
         source = await world.source(REF.name)
         source.ack(acks(12, 77))
         await source.durable()

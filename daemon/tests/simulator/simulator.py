@@ -387,6 +387,9 @@ class Quiet:
         self._sim.stats[f"told {event}"] += 1
         self._sim.check.log(f"{self._title} {event} {sorted(fields.items())}")
 
+    def moved(self) -> None:
+        """Nobody waits for it."""
+
     def opened(self, result: str) -> None:
         """The sources of the simulation know it themselves."""
 

@@ -46,6 +46,9 @@ class SilentTelemetry:
     def log(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
 
+    def moved(self) -> None:
+        """Nobody counts it."""
+
     def opened(self, result: str) -> None:
         self.opens.append(result)
 

@@ -14,13 +14,11 @@ that says how far it came: the next compaction goes on from there.
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from cursorkeeper import connections
 from cursorkeeper.bookkeeper.errors import GatewayError
@@ -36,14 +34,13 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Record
 from cursorkeeper.format import record
 from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.hold import STALL_S, Hold, Lost, Purpose, hold
 from cursorkeeper.inspection import reader
 from cursorkeeper.inspection.footer_view import base_kind
 from cursorkeeper.inspection.state_view import differences
-from cursorkeeper.migration.cursor_maker import DELETE_MAX_S, footer_of
+from cursorkeeper.migration.cursor_maker import footer_of
 from cursorkeeper.problems import Kind, NotFound, ProblemError, problem_of
-from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
-from cursorkeeper_pipeline.jobs.hearing import Hearing, Told, heard
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.transforms.cold import FIRST, OURS, SECOND, Rule
 
@@ -51,13 +48,12 @@ COMPACTED, ALREADY, BUSY, GONE = "COMPACTED", "ALREADY", "BUSY", "GONE"
 REFUSED, DIFFERENT, AWAY = "REFUSED", "DIFFERENT", "AWAY"
 AT_ONCE = 4
 """Cursors of a task at once; each holds its state in memory, twice while it is compared."""
-STALL_S = 60.0
-"""Without any progress for so long, a cursor is given up."""
 CLAIM_MAX_S = 3600.0
 """One claim takes no longer, whatever moves: systems that fail and come back all the time must not hold a task for ever."""
 GIVE_UP_S = 20.0
 """For so long a cursor that is given up is closed, if it can be: while its footer says open, a source without takeover is refused."""
 POLL_S = 0.1
+AGAIN = "run compact again: the cursor is whole"
 
 Say = Callable[[str], None]
 """Told each step: looked, claimed, snapshot, closed, compared; and given up, before it is closed all the same."""
@@ -169,100 +165,44 @@ class Compaction:
 
     async def _claimed(self, look: Look, kind: str) -> Look:
         """Claim, snapshot, close; what is stored then, compared with what was."""
-        told = Told()
-        async with self._keeper(kind, told) as keeper:
-            # whoever has looked and decided must not act on what came since; an open footer gets here only if it is a compaction's
-            request = ev.Open(create=False, takeover=True, only=mark_of(look.footer))
-            keeper.open(self._name, request, keeper.attach_id(), told)
+        # whoever has looked and decided must not act on what came since; an open footer gets here only if it is a compaction's
+        async with hold(
+            self._name, self._ports, self._settings, Purpose(kind, "compacted", AGAIN), only=mark_of(look.footer),
+            limits=limits_of(self._settings.limits, kind), stall_s=self._stall_s, max_s=CLAIM_MAX_S,
+        ) as held:  # fmt: skip
             try:
-                held, epoch = await self._rewritten(keeper, told)
+                state, epoch = await self._rewritten(held)
+            except Lost as e:
+                await self._lost(e)
             except ProblemError:
-                await self._give_up(keeper, told)
+                self._say("given up")
+                await held.give_up(GIVE_UP_S)
                 raise
-            await keeper.wait_tasks(DELETE_MAX_S)  # else the ledgers it left would wait for garbage collection
         self._say("closed")
         now = await self._look()
         if now.footer.epoch != epoch or now.state is None:
             raise Ended(BUSY, f"epoch {now.footer.epoch} of {now.footer.writer} came when it was closed")
-        compare(look, held, now.state)
+        compare(look, state, now.state)
         self._say("compared")
         return now
 
-    async def _rewritten(self, keeper: Keeper, told: Told) -> tuple[AckState, int]:
+    async def _rewritten(self, held: Hold) -> tuple[AckState, int]:
         """The state that was recovered and the epoch that recovered it, when its snapshot is written and it is closed."""
-        until_s = asyncio.get_running_loop().time() + CLAIM_MAX_S
-
-        async def until(done: Callable[[], bool], what: str) -> None:
-            await self._until(keeper, told, done, what, until_s)
-
-        await until(lambda: told.machine is not None, "claiming it")
-        assert told.machine is not None
-        held, epoch = told.machine.acks, told.machine.epoch
+        machine = await held.claimed("claiming it")
+        state, epoch = machine.acks, machine.epoch
         self._say("claimed")
-        self._dispatch(keeper, ev.Snapshot())
-        await until(lambda: told.snapshots > 0, "writing its snapshot")
+        await held.snapshot("writing its snapshot")
         self._say("snapshot")
-        self._dispatch(keeper, ev.Close())
-        await until(lambda: told.ended == "closed", "closing it")
-        return held, epoch
+        await held.close("closing it")
+        return state, epoch
 
-    async def _give_up(self, keeper: Keeper, told: Told) -> None:
-        """Closes it as it is, if that can be done soon."""
-        self._say("given up")
-        self._dispatch(keeper, ev.Close())
-        try:
-            async with asyncio.timeout(min(GIVE_UP_S, self._stall_s)):
-                while not told.ended:
-                    told.changed.clear()
-                    await told.changed.wait()
-        except TimeoutError:
-            pass  # its footer stays open and says that a compaction wrote it: the next one goes on from there
-
-    @asynccontextmanager
-    async def _keeper(self, kind: str, told: Told) -> AsyncIterator[Keeper]:
-        settings = self._settings
-        keeper = Keeper(
-            heard(self._ports.ledgers, told), self._ports.zookeeper, Hearing(told), limits=limits_of(settings.limits, kind),
-            keeper_limits=settings.keeper_limits, policy=settings.policy, encode=settings.encode,
-            identity=f"{settings.identity}/{kind}", rng=random.SystemRandom(), root=settings.root,
-        )  # fmt: skip
-        await keeper.start()
-        try:
-            yield keeper
-        finally:
-            keeper.abandon()
-
-    def _dispatch(self, keeper: Keeper, event: ev.Event) -> None:
-        runner = keeper.cursors.get(self._name)
-        if runner is not None:
-            runner.dispatch(event)
-
-    async def _until(self, keeper: Keeper, told: Told, done: Callable[[], bool], what: str, until_s: float) -> None:
-        """Waits as long as something moves, but not beyond `until_s` of the loop's clock."""
-        while not done():
-            if told.ended:
-                await self._lost(told)
-            told.changed.clear()
-            left_s = until_s - asyncio.get_running_loop().time()
-            try:
-                async with asyncio.timeout(min(self._stall_s, left_s)):
-                    await told.changed.wait()
-            except TimeoutError:
-                over = f"nothing moved for {self._stall_s:.0f} s" if left_s > self._stall_s else f"not done in {CLAIM_MAX_S:.0f} s"
-                runner = keeper.cursors.get(self._name)
-                waits_for = told.paused or (runner.machine.waiting_for if runner is not None else "")
-                why = f" ({waits_for})" if waits_for else ""
-                remedy = "check both systems, then run compact again: the cursor is whole"
-                raise ProblemError(f"{self._name}: {what}: {over}{why}", remedy, Kind.AWAY) from None
-
-    async def _lost(self, told: Told) -> None:
-        """The keeper has lost the cursor, or never got it. Raises Ended."""
-        problem = told.error(str(self._name), "nothing is lost").problem
-        if told.ended == "refused" and told.code == Refusal.NOT_FOUND:
-            raise Ended(GONE, str(problem))
-        if told.ended == "refused" and told.code not in (Refusal.OPEN_ELSEWHERE, Refusal.ALREADY_OPEN):
-            raise Ended(REFUSED, problem.told)
-        raise Ended(await self._done_by_another(), str(problem))
+    async def _lost(self, lost: Lost) -> NoReturn:
+        """Raises Ended."""
+        if lost.code == Refusal.NOT_FOUND:
+            raise Ended(GONE, str(lost))
+        if lost.code and lost.code not in (Refusal.OPEN_ELSEWHERE, Refusal.ALREADY_OPEN):
+            raise Ended(REFUSED, lost.problem.told)
+        raise Ended(await self._done_by_another(), str(lost))
 
     async def _done_by_another(self) -> str:
         """ALREADY if another compaction (a second attempt of this task, or another job) ends it soon, else BUSY."""
