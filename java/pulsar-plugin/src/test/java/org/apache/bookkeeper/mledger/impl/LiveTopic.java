@@ -67,7 +67,7 @@ final class LiveTopic {
         ClientConfiguration client = new ClientConfiguration();
         client.setMetadataServiceUri("zk+hierarchical://" + zooKeeper + "/ledgers");
         client.setDiskWeightBasedPlacementEnabled(false);
-        bookKeeper = new BookKeeper(client);
+        bookKeeper = new CursorLedgers(client);
         ManagedLedgerFactoryConfig of = new ManagedLedgerFactoryConfig();
         of.setNumManagedLedgerSchedulerThreads(2);
         of.setMaxCacheSize(0);
@@ -193,6 +193,11 @@ final class LiveTopic {
         return LinkSettings.of(keeper, Runnable::run).withTimeouts(Duration.ofSeconds(WAIT_S), Duration.ofSeconds(WAIT_S));
     }
 
+    /** Not before Pulsar's own cursor has the ledger that it makes: what is answered next would not survive a crash. */
+    private static CompletableFuture<Void> answered(ManagedCursor cursor, CompletableFuture<Void> done) {
+        return done.thenCompose(nothing -> CursorLedgers.atRest((ManagedCursorImpl) cursor));
+    }
+
     static CompletableFuture<Void> ack(ManagedCursor cursor, List<Position> positions) {
         CompletableFuture<Void> done = new CompletableFuture<>();
         cursor.asyncDelete(positions, new AsyncCallbacks.DeleteCallback() {
@@ -206,7 +211,7 @@ final class LiveTopic {
                 done.completeExceptionally(exception);
             }
         }, null);
-        return done;
+        return answered(cursor, done);
     }
 
     static CompletableFuture<Void> markDelete(ManagedCursor cursor, Position position, Map<String, Long> properties) {
@@ -222,7 +227,7 @@ final class LiveTopic {
                 done.completeExceptionally(exception);
             }
         }, null);
-        return done;
+        return answered(cursor, done);
     }
 
     static CompletableFuture<Void> reset(ManagedCursor cursor, Position next) {
@@ -238,7 +243,7 @@ final class LiveTopic {
                 done.completeExceptionally(exception);
             }
         });
-        return done;
+        return answered(cursor, done);
     }
 
     static Position part(Position entry, BitSet left) {
