@@ -143,8 +143,8 @@ test-pipeline: setup $(VENV)/.spark $(JAR) $(SPARK_CLASSES)
 test-containers: setup $(JAR) plugin-jar
 	$(PYTEST) -n $(WORKERS) --max-worker-restart 1 testcontainers_tests
 
-# Stories on whole Pulsar brokers that take too long for `make test`. OLDER_PLUGIN_JAR=… is the plugin's jar of an earlier version, which brokers
-# then have beside this one.
+# Stories on whole Pulsar brokers that take too long for `make test`. Of an earlier version, which brokers then have beside this one:
+# OLDER_PLUGIN_JAR=… is the plugin's jar, OLDER_DAEMON=… the command `cursorkeeper`.
 test-brokers: setup $(JAR) broker-classes plugin-jar
 	$(PYTEST) -n $(WORKERS) --dist loadfile $(wildcard daemon/tests/pulsar_plugin/long_*.py)
 
