@@ -145,7 +145,7 @@ def _fields(arguments: compact.Arguments) -> dict[str, Any]:
 
 KILLED = """
 import asyncio, os, signal, sys
-from cursorkeeper.cli import connect
+from cursorkeeper import connections
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.compacting import Chosen, compact
@@ -162,7 +162,7 @@ def say(step):
 
 async def main():
     settings = Settings(zookeeper=zookeeper, gateway=gateway, root=root, inline_state_max_bytes=0)
-    async with connect.ports(settings, "writer") as ports:
+    async with connections.ports(settings, "writer") as ports:
         print(await compact(ports, settings, Chosen(CursorName(topic, "sub"), int(version), "cold"), Rule(0.0, 1.0, 1), say=say))
 
 asyncio.run(main())
