@@ -29,14 +29,13 @@ RUN python3 -m venv /opt/cursorkeeper \
  && find /opt/cursorkeeper/lib -name '*.so' -not -path '*/numpy*' -exec strip --strip-debug {} + \
  && python3 -m venv /opt/build \
  && /opt/build/bin/pip install --quiet --require-hashes -r requirements-build.lock
-COPY pyproject.toml README.md LICENSE ./
 COPY tools/*.py tools/
 COPY proto proto
-COPY clients/cursorkeeper_client clients/cursorkeeper_client
-COPY daemon/cursorkeeper daemon/cursorkeeper
+COPY clients clients
+COPY daemon daemon
 # The jar is the gateway's image's. pip goes when it has done its work, and so does whatever else would only be a way in. Byte code
 # is compiled here, because nothing can be written where it runs.
-RUN CURSORKEEPER_WHEEL_JAR=no /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel . \
+RUN CURSORKEEPER_WHEEL_JAR=no /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel ./clients ./daemon \
  && /opt/cursorkeeper/bin/pip install --quiet --no-deps --no-index /wheel/*.whl \
  && /opt/cursorkeeper/bin/pip uninstall --quiet --yes pip setuptools \
  && find /opt/cursorkeeper/bin -mindepth 1 -not -name 'python*' -not -name cursorkeeper -delete \

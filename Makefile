@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+DISTRIBUTIONS := clients daemon pipeline
 JAR    := java/gateway/target/cursorkeeper-gateway.jar
 PYTEST := $(BIN)/pytest
 JAVA_SOURCES := java/pom.xml $(shell find java/gateway java/reader java/keeper-client -name '*.java' -o -name 'pom.xml' -o -name '*.xml' -path '*/resources/*' 2>/dev/null) proto/ledgers.proto proto/acks.proto
@@ -15,7 +16,7 @@ PLUGIN_SOURCES := $(shell find java/pulsar-plugin java/pulsar-receipts java/keep
 
 WORKERS ?= 2
 
-VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' daemon/pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
@@ -24,15 +25,15 @@ IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE))
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
 	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy, docs),'
-	@echo '  make bench, make dist (wheel and sdist), make docs (the site), make clean'
+	@echo '  make bench, make dist (wheels and sdists), make docs (the site), make clean'
 	@echo '  make images (with Docker), make up and make down (the whole system in containers: docs/run/containers.md)'
 
-$(VENV)/.installed: requirements-dev.lock pyproject.toml
+$(VENV)/.installed: requirements-dev.lock $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python tools/build_protos.py
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(addprefix --editable ./,$(DISTRIBUTIONS))
 	@touch $@
 
 # PySpark is half a gigabyte: for those who work on the pipeline, and for all tests.
@@ -64,8 +65,8 @@ jar: $(JAR)
 
 # The same sources make the same bytes; SOURCE_DATE_EPOCH, if set, is the date in them.
 dist: setup $(JAR)
-	rm -f dist/cursorkeeper-*.whl dist/cursorkeeper-*.tar.gz
-	$(BIN)/python -m hatchling build -d dist
+	rm -f dist/cursorkeeper*.whl dist/cursorkeeper*.tar.gz
+	for folder in $(DISTRIBUTIONS); do (cd $$folder && ../$(BIN)/python -m hatchling build -d ../dist) || exit 1; done
 	@ls -l dist
 
 # Pulsar's own classes, for the tests that compare with them; jar and demo do without.

@@ -58,7 +58,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=1536) as stack:
             show(asyncio.run(many_cursors.run(stack)), as_json)
     if "footers" in wanted:
-        from bench import footers  # needs the extra `spark`
+        from bench import footers  # needs PySpark
 
         with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", bookies=1, heap_mib=768) as stack:
             show(footers.run(stack), as_json)
@@ -68,7 +68,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", bookies=1, heap_mib=768) as stack:
             show(report.run(stack), as_json)
     if "pipeline" in wanted:
-        from bench import pipeline  # needs the extra `spark`
+        from bench import pipeline  # needs PySpark
 
         with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=768) as stack:
             show(pipeline.run(stack), as_json)

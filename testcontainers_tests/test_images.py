@@ -124,7 +124,7 @@ def test_the_daemons_image_holds_what_the_lock_says(built: Images) -> None:
             (pin,) = wanted.specifier
             locked[wanted.name.lower().replace("_", "-")] = pin.version
     assert len(locked) > 15
-    assert answer["distributions"] == {**locked, "cursorkeeper": VERSION}
+    assert answer["distributions"] == {**locked, "cursorkeeper": VERSION, "cursorkeeper-client": VERSION}
 
 
 def test_there_is_nothing_in_them_for_an_intruder(built: Images) -> None:
@@ -176,8 +176,8 @@ def _context() -> list[str]:
     """What the daemon's image is made of, as files of the repository."""
     folders = [p for part in ("proto", "clients/cursorkeeper_client", "daemon/cursorkeeper") for p in (ROOT / part).rglob("*")]
     files = [p for p in (*folders, *(ROOT / "tools").glob("*.py")) if p.is_file() and "__pycache__" not in p.parts and "_pb2" not in p.name]
-    single = ("pyproject.toml", "requirements.lock", "requirements-build.lock", "README.md", "LICENSE")
-    return [*single, *(str(p.relative_to(ROOT)) for p in files)]
+    ours = (f"{folder}/{name}" for folder in ("clients", "daemon") for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"))
+    return ["requirements.lock", "requirements-build.lock", *ours, *(str(p.relative_to(ROOT)) for p in files)]
 
 
 # --- how the daemon's behaves

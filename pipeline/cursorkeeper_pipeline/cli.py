@@ -79,7 +79,7 @@ class JobGroup(TyperGroup):
             return name, stub, rest
         missing = [module for module in EXTRA if find_spec(module) is None]
         if missing:
-            show(Problem(f"the pipeline needs {', '.join(missing)}", install("spark"), Kind.USAGE))
+            show(Problem(f"the pipeline needs {', '.join(missing)}", install(distribution="cursorkeeper_spark"), Kind.USAGE))
             raise typer.Exit(USAGE)
         return name, command(name), rest
 

@@ -74,7 +74,8 @@ class Submit:
             return ["The server's own Python path needs cursorkeeper; nothing is sent to it.", *self._secrets()]
         return [
             f"Make the environment once: python -m venv /tmp/{ENVIRONMENT} && /tmp/{ENVIRONMENT}/bin/pip install "
-            "'cursorkeeper-VERSION-py3-none-any.whl[spark]' venv-pack && "
+            "cursorkeeper_client-VERSION-py3-none-any.whl cursorkeeper-VERSION-py3-none-any.whl "
+            "cursorkeeper_spark-VERSION-py3-none-any.whl venv-pack && "
             f"/tmp/{ENVIRONMENT}/bin/venv-pack -p /tmp/{ENVIRONMENT} -o {ARCHIVE}",
             f"Make the code: cd $(python -c 'import cursorkeeper, pathlib; print(pathlib.Path(cursorkeeper.__file__).parent.parent)') && "
             f"zip -qr $OLDPWD/{CODE} cursorkeeper cursorkeeper_client cursorkeeper_pipeline pyspark_cursorkeeper",

@@ -82,13 +82,13 @@ def test_what_is_wrong_ends_with_2_a_line_and_a_remedy(arguments: list[str], sai
     assert said in " ".join(found.output.split()) and "Traceback" not in found.output
 
 
-def test_without_the_extra_the_remedy_is_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_the_remedy_is_the_wheel_that_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "EXTRA", ("pyspark_that_nobody_has", "pyarrow"))
     found = pipeline("report")
     assert found.exit_code == 2
     first, remedy = found.output.splitlines()
     assert first == "cursorkeeper: the pipeline needs pyspark_that_nobody_has"
-    assert remedy == f"What to do: {install('spark')}" and ".whl[spark]" in remedy
+    assert remedy == f"What to do: {install(distribution='cursorkeeper_spark')}" and "cursorkeeper_spark-" in remedy
     assert pipeline("--help").exit_code == 0
 
 

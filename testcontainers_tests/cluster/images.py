@@ -28,12 +28,14 @@ ROOT = Path(__file__).resolve().parents[2]
 JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
 PLUGIN = ROOT / "java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
 RELEASES = ROOT / "testdata/releases"
+ONE_DISTRIBUTION = ROOT / "testcontainers_tests/images/release.Dockerfile"
+"""Of releases whose daemon and client were one distribution."""
 UNPACKED = ROOT / ".build/releases"
 LOCKS = ROOT / ".build/locks"
 MAVEN_MAX_S = 600
 LOCK_MAX_S, LOCK_POLL_S = 900.0, 0.2
 BASE_IMAGE = os.environ.get("BASE_IMAGE", "debian:bookworm-slim")
-VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+VERSION = str(tomllib.loads((ROOT / "daemon/pyproject.toml").read_text())["project"]["version"])
 REVISION = "under-test"
 """Not the commit's: the images of two runs on the same sources are the same."""
 
@@ -144,7 +146,9 @@ def _build_release(images: ReleaseImages) -> None:
         done = subprocess.run(maven, cwd=context, capture_output=True, text=True, timeout=MAVEN_MAX_S, check=False)
         if done.returncode or not jar.is_file():
             raise ImageError(f"the gateway of {version} cannot be built:\n{done.stdout[-2000:]}{done.stderr[-1000:]}")
-    for name in ("Dockerfile", "java/Dockerfile", ".dockerignore", "requirements-build.lock"):
+    for name in ("java/Dockerfile", "requirements-build.lock"):
         shutil.copyfile(ROOT / name, context / name)
+    shutil.copyfile(ONE_DISTRIBUTION, context / "Dockerfile")
+    (context / ".dockerignore").unlink(missing_ok=True)  # the unpacked sources are kept, and had another one
     build(images.daemon, context, "Dockerfile", version=version)
     build(images.gateway, context, "java/Dockerfile", "gateway", version)

@@ -72,7 +72,15 @@ class LazyGroup(ExplainingGroup):
 
 def load(name: str) -> Any:
     module, _, function = LAZY[name][0].partition(":")
-    found = getattr(import_module(module), function)
+    try:
+        found = getattr(import_module(module), function)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name != module.partition(".")[0]:
+            raise
+        from cursorkeeper.problems import Kind, ProblemError
+        from cursorkeeper.terminal.failure import install
+
+        raise ProblemError(f"`{name}` is a distribution of its own", install(distribution="cursorkeeper_spark"), Kind.USAGE) from None
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

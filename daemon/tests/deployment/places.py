@@ -57,6 +57,6 @@ def rendered(target: str) -> list[Object]:
 
 
 def version() -> str:
-    """Of the release, from pyproject.toml."""
-    project: Object = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    """Of the release, from daemon/pyproject.toml."""
+    project: Object = tomllib.loads((ROOT / "daemon/pyproject.toml").read_text())["project"]
     return str(project["version"])

@@ -67,7 +67,7 @@ def test_a_source_reaches_the_daemon_and_nothing_behind_it() -> None:
 
 
 def test_images_are_of_this_version_and_built_from_this_repository() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = tomllib.loads((ROOT / "daemon/pyproject.toml").read_text())["project"]["version"]
     built = {service["image"] for service in SERVICES.values() if "build" in service}
     for name, service in SERVICES.items():
         assert service["image"].endswith(f":${{CURSORKEEPER_VERSION:-{version}}}"), name

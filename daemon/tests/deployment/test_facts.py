@@ -270,7 +270,7 @@ def test_images_are_of_this_release(target: str) -> None:
     ours = [one["image"] for body in cluster.workloads() for one in containers(body) if "cursorkeeper" in one["image"]]
     assert len(ours) == (1 if target == "base" else 2)
     for image in ours:
-        assert image.rpartition(":")[2] == version(), "tags of deploy/kubernetes follow pyproject.toml"
+        assert image.rpartition(":")[2] == version(), "tags of deploy/kubernetes follow daemon/pyproject.toml"
         assert image.startswith("registry.example.com/") == (target != "base")
 
 

@@ -6,12 +6,29 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 JAR = "java/gateway/target/cursorkeeper-gateway.jar"
-JAR_IN_WHEEL = "cursorkeeper/demo/stack/cursorkeeper-gateway.jar"
+JAR_IN_DISTRIBUTION = "cursorkeeper/demo/stack/cursorkeeper-gateway.jar"
+PACKAGES = {
+    "clients": ("cursorkeeper_client",),
+    "daemon": ("cursorkeeper",),
+    "pipeline": ("cursorkeeper_pipeline", "pyspark_cursorkeeper"),
+}
+"""By the folder of a distribution."""
 OURS = ("CURSORKEEPER_", "PYTHON", "SOURCE_DATE_EPOCH", "VIRTUAL_ENV")
+
+
+def project(folder: str) -> dict[str, Any]:
+    """What a distribution says of itself."""
+    said: dict[str, Any] = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    return said
+
+
+VERSION = str(project("daemon")["version"])
 
 
 def plain_environment(**more: str) -> dict[str, str]:

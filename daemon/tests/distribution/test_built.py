@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tarfile
 import time
-import tomllib
 from collections import Counter
 from email.parser import Parser
 from pathlib import Path
@@ -14,112 +14,111 @@ from zipfile import ZipFile
 
 import pytest
 
-from daemon.tests.distribution.build import JAR, JAR_IN_WHEEL, ROOT, build, built, unpacked
+from daemon.tests.distribution.build import JAR, JAR_IN_DISTRIBUTION, PACKAGES, ROOT, VERSION, build, built, project, unpacked
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]  # the jar must have been built
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGES = {
-    "cursorkeeper": ROOT / "daemon",
-    "cursorkeeper_client": ROOT / "clients",
-    "cursorkeeper_pipeline": ROOT / "pipeline",
-    "pyspark_cursorkeeper": ROOT / "pipeline",
+MESSAGE_CODE = {
+    "clients": {f"cursorkeeper_client/_proto/acks{end}" for end in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")},
+    "daemon": {f"cursorkeeper/bookkeeper/_proto/ledgers{end}" for end in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")},
+    "pipeline": set[str](),
 }
-GENERATED = {f"{name}{end}" for name in ("acks", "ledgers") for end in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")}
-JUNK = re.compile(r"(^|/)(__pycache__|\.venv|\.git|\.build|\.\w+_cache|target|dist|build)/|\.pyc$|_pb2")
 
 
-def test_the_wheel_holds_both_packages_whole_the_jar_once_and_nothing_else(wheel: Path) -> None:
-    with ZipFile(wheel) as archive:
+def tracked(folder: str) -> set[str]:
+    """What the repository holds of a distribution's packages."""
+    names = [f"{folder}/{package}" for package in PACKAGES[folder]]
+    out = subprocess.run(["git", "ls-files", "-z", "--", *names], cwd=ROOT, capture_output=True, check=True).stdout
+    return {name.removeprefix(f"{folder}/") for name in out.decode().split("\0") if name and (ROOT / name).is_file()}
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_a_wheel_holds_its_packages_whole_the_daemons_the_jar_once_and_nothing_else(folder: str, wheels: dict[str, Path]) -> None:
+    info = f"{project(folder)['name'].replace('-', '_')}-{VERSION}.dist-info"
+    with ZipFile(wheels[folder]) as archive:
         names = archive.namelist()
-        jar = archive.read(JAR_IN_WHEEL)
-    info = f"cursorkeeper-{PROJECT['version']}.dist-info"
-    assert {name.partition("/")[0] for name in names} == {*PACKAGES, info}
+        if folder == "daemon":
+            assert archive.read(JAR_IN_DISTRIBUTION) == (ROOT / JAR).read_bytes()
     assert max(Counter(names).values()) == 1
-    assert [name for name in names if name.endswith(".jar")] == [JAR_IN_WHEEL] and jar == (ROOT / JAR).read_bytes()
-    for package, folder in PACKAGES.items():
-        sources = {str(path.relative_to(folder)) for path in (folder / package).rglob("*.py") if "_proto" not in path.parts}
-        assert sources <= set(names) and sources
-        assert f"{package}/py.typed" in names
-    assert {name.rpartition("/")[2] for name in names if "/_proto/" in name} == GENERATED | {"__init__.py"}
+    jar = {JAR_IN_DISTRIBUTION} if folder == "daemon" else set()
+    assert {name for name in names if not name.startswith(f"{info}/")} == tracked(folder) | MESSAGE_CODE[folder] | jar
+    assert {f"{package}/py.typed" for package in PACKAGES[folder]} <= set(names)
     assert not [name for name in names if "test" in name.lower() and not name.startswith(f"{info}/")]
     assert f"{info}/licenses/LICENSE" in names
 
 
-def test_its_metadata_says_what_it_is_and_names_no_place(wheel: Path) -> None:
-    with ZipFile(wheel) as archive:
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_its_metadata_says_what_it_is_and_names_no_place(folder: str, wheels: dict[str, Path]) -> None:
+    said = project(folder)
+    with ZipFile(wheels[folder]) as archive:
         info = next(name.partition("/")[0] for name in archive.namelist() if ".dist-info/" in name)
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
-        assert archive.read(f"{info}/entry_points.txt").decode().split() == [
-            "[console_scripts]",
-            "cursorkeeper",
-            "=",
-            "cursorkeeper.cli.main:main",
-        ]
+        scripts = archive.read(f"{info}/entry_points.txt").decode().split() if folder == "daemon" else []
         assert "Tag: py3-none-any" in archive.read(f"{info}/WHEEL").decode()
         here = b"|".join(re.escape(str(p).encode()) for p in (ROOT, Path.home()))
         places = re.compile(rb"(?:" + here + rb")\b|https?://[^ \")]+/simple")
         assert not [name for name in archive.namelist() if not name.endswith(".jar") and places.search(archive.read(name))]
-    assert (metadata["Name"], metadata["Version"], metadata["License-Expression"]) == ("cursorkeeper", PROJECT["version"], "Apache-2.0")
-    assert metadata["Requires-Python"] == PROJECT["requires-python"] and metadata["License-File"] == "LICENSE"
+    assert scripts == (["[console_scripts]", "cursorkeeper", "=", "cursorkeeper.cli.main:main"] if folder == "daemon" else [])
+    assert (metadata["Name"], metadata["Version"], metadata["License-Expression"]) == (said["name"], VERSION, "Apache-2.0")
+    assert metadata["Requires-Python"] == said["requires-python"] and metadata["License-File"] == "LICENSE"
     wanted = {name for name in metadata.get_all("Requires-Dist", []) if "extra ==" not in name}
-    assert len(wanted) == len(PROJECT["dependencies"])
+    assert len(wanted) == len(said["dependencies"])
     assert "# CursorKeeper" in metadata.get_payload()
 
 
-def test_the_libraries_it_asks_for_are_new_enough_for_the_message_code(wheel: Path) -> None:
+@pytest.mark.parametrize("folder", ["clients", "daemon"])
+def test_the_libraries_it_asks_for_are_new_enough_for_the_message_code(folder: str, wheels: dict[str, Path]) -> None:
     """Generated code refuses to be imported beside an older grpc or protobuf than its generator's."""
-    floors = {
-        name: _version(floor)
-        for name, floor in (dependency.split(">=") for dependency in PROJECT["dependencies"] if ",<" not in dependency)
-    }
-    with ZipFile(wheel) as archive:
-        for name in ("acks", "ledgers"):
-            code = archive.read(f"cursorkeeper_client/_proto/{name}_pb2_grpc.py").decode()
-            made = re.search(r"GRPC_GENERATED_VERSION = '([\d.]+)'", code)
-            assert made is not None and _version(made[1]) <= floors["grpcio"]
-            made = re.search(r"Protobuf Python Version: ([\d.]+)", archive.read(f"cursorkeeper_client/_proto/{name}_pb2.py").decode())
-            assert made is not None and _version(made[1]) <= floors["protobuf"]
+    asked = (dependency.split(">=") for dependency in project(folder)["dependencies"] if ">=" in dependency and ",<" not in dependency)
+    floors = {name: _version(floor) for name, floor in asked}
+    with ZipFile(wheels[folder]) as archive:
+        code = "".join(archive.read(name).decode() for name in sorted(MESSAGE_CODE[folder]))
+    for library, said in (("grpcio", r"GRPC_GENERATED_VERSION = '([\d.]+)'"), ("protobuf", r"Protobuf Python Version: ([\d.]+)")):
+        made = re.search(said, code)
+        assert made is not None and _version(made[1]) <= floors[library]
 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def test_the_sdist_holds_the_checkout_and_the_jar(sdist: Path, tracked: set[str]) -> None:
-    with tarfile.open(sdist) as archive:
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_an_sdist_holds_its_packages_and_what_a_build_of_them_needs(folder: str, sdists: dict[str, Path]) -> None:
+    with tarfile.open(sdists[folder]) as archive:
         names = [member.name.partition("/")[2] for member in archive if member.isfile()]
     assert max(Counter(names).values()) == 1
-    assert tracked <= set(names), "every tracked file"
-    assert JAR in names and "PKG-INFO" in names
-    assert not [name for name in names if JUNK.search(name) and name != JAR]
+    around = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
+    around |= {"hatch_build.py"} if folder != "pipeline" else set()
+    jar = {JAR_IN_DISTRIBUTION} if folder == "daemon" else set()
+    assert set(names) == tracked(folder) | MESSAGE_CODE[folder] | around | jar
 
 
-def test_the_same_sources_make_the_same_bytes(sdist: Path, tmp_path: Path) -> None:
-    """In two folders, with other times and rights, the message code generated anew; and so a wheel can be built without Maven."""
-    folder, other = unpacked(sdist, tmp_path / "one"), unpacked(sdist, tmp_path / "other")
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_the_same_sources_make_the_same_bytes(folder: str, sdists: dict[str, Path], wheels: dict[str, Path], tmp_path: Path) -> None:
+    """In two folders, with other times and rights; and so a wheel can be built from its sdist without Maven, and is the checkout's."""
+    sources, other = unpacked(sdists[folder], tmp_path / "one"), unpacked(sdists[folder], tmp_path / "other")
     for path in other.rglob("*.py"):
         os.utime(path, (time.time(), 1_000_000_000))
         path.chmod(0o600)
-    assert not (folder / "clients/cursorkeeper_client/_proto/acks_pb2.py").exists()
-    made = [built(sources, "wheel", sources / "made") for sources in (folder, other)]
-    assert made[0].name == made[1].name and made[0].read_bytes() == made[1].read_bytes()
-    with ZipFile(made[0]) as archive:
-        assert JAR_IN_WHEEL in archive.namelist()
+    made = [built(place, "wheel", place / "made") for place in (sources, other)]
+    assert made[0].name == made[1].name == wheels[folder].name
+    assert made[0].read_bytes() == made[1].read_bytes() == wheels[folder].read_bytes()
+    assert built(ROOT / folder, "sdist", tmp_path / "again").read_bytes() == sdists[folder].read_bytes()
 
-    dated = built(folder, "wheel", tmp_path / "dated", CURSORKEEPER_WHEEL_JAR="no", SOURCE_DATE_EPOCH="1700000000")
+    dated = built(sources, "wheel", tmp_path / "dated", CURSORKEEPER_WHEEL_JAR="no", SOURCE_DATE_EPOCH="1700000000")
     with ZipFile(dated) as archive:
         assert {member.date_time for member in archive.infolist()} == {time.gmtime(1_700_000_000)[:6]}
 
 
-def test_without_the_jar_nothing_is_built_unless_it_was_asked_for(sdist: Path, tmp_path: Path) -> None:
-    folder = unpacked(sdist, tmp_path / "sources")
-    (folder / JAR).unlink()
+def test_without_the_jar_nothing_is_built_unless_it_was_asked_for(sdists: dict[str, Path], tmp_path: Path) -> None:
+    folder = unpacked(sdists["daemon"], tmp_path / "sources")
+    (folder / JAR_IN_DISTRIBUTION).unlink()
     for target in ("wheel", "sdist"):
         done = build(folder, target, tmp_path / "none")
-        assert done.returncode != 0 and f"{JAR}: build it with `make jar`" in done.stdout + done.stderr
+        assert done.returncode != 0 and f"{JAR_IN_DISTRIBUTION}: build it with `make jar`" in done.stdout + done.stderr
     assert "use yes or no" in "".join([(done := build(folder, "wheel", tmp_path / "none", CURSORKEEPER_WHEEL_JAR="0")).stdout, done.stderr])
     assert not (tmp_path / "none").exists() or not list((tmp_path / "none").iterdir())
-    for number, (target, said) in enumerate((("wheel", "no"), ("wheel:editable", ""))):
-        made = built(folder, target, tmp_path / str(number), CURSORKEEPER_WHEEL_JAR=said)
+    whole = unpacked(sdists["daemon"], tmp_path / "whole")
+    for number, (place, target, said) in enumerate(((folder, "wheel", "no"), (folder, "wheel:editable", ""), (whole, "wheel", "no"))):
+        made = built(place, target, tmp_path / str(number), CURSORKEEPER_WHEEL_JAR=said)
         with ZipFile(made) as archive:
             assert not [name for name in archive.namelist() if name.endswith(".jar")]

@@ -1,34 +1,35 @@
-"""Wheel and sdist in an empty environment, in a folder of their own, as somebody has them who has never seen this repository.
+"""Wheels and sdists in an empty environment, in a folder of their own, as somebody has them who has never seen this repository.
 
-One environment gets the libraries once, from the hashed lock; each distribution is then installed into it in its turn.
+One environment gets the daemon's libraries once, from the hashed lock; its distribution and its client's are then installed into it in
+their turn, as wheels and as sdists. Another one has what the client needs, and nothing else.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from daemon.tests.distribution.build import JAR_IN_WHEEL, ROOT, built, plain_environment
+from clients.tests.ack_stream.fake_keeper import FakeKeeper
+from daemon.tests.distribution.build import JAR_IN_DISTRIBUTION, ROOT, VERSION, built, plain_environment
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 class Environment:
-    """A venv that holds the locked libraries and, at a time, one distribution."""
+    """A venv that holds a lock's libraries and, at a time, a set of distributions."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lock: str) -> None:
         self.folder, self.elsewhere = folder / "venv", folder / "elsewhere"
         self.elsewhere.mkdir()
-        self._holds: Path | None = None
+        self._holds: tuple[Path, ...] = ()
         subprocess.run([sys.executable, "-m", "venv", str(self.folder)], check=True, timeout=400)
-        self.run("pip", "install", "--quiet", "--no-compile", "--require-hashes", "-r", str(ROOT / "requirements.lock"))
+        self.run("pip", "install", "--quiet", "--no-compile", "--require-hashes", "-r", str(ROOT / lock))
 
     def run(self, program: str, *arguments: str, code: int = 0, **environment: str) -> str:
         """A program of it; its output, and its errors with it if it is pip. Fails unless it ends with `code`."""
@@ -41,12 +42,12 @@ class Environment:
         assert done.returncode == code, (done.returncode, done.stdout[-3000:], done.stderr[-3000:])
         return done.stdout if code == 0 else done.stdout + done.stderr
 
-    def install(self, distribution: Path, *flags: str) -> None:
+    def install(self, *distributions: Path, flags: tuple[str, ...] = ()) -> None:
         """In place of what it holds."""
-        if self._holds != distribution:
-            self.run("pip", "uninstall", "--quiet", "--yes", "cursorkeeper")
-            self.run("pip", "install", "--quiet", *flags, str(distribution))
-            self._holds = distribution
+        if self._holds != distributions:
+            self.run("pip", "uninstall", "--quiet", "--yes", "cursorkeeper", "cursorkeeper-client")
+            self.run("pip", "install", "--quiet", *flags, *map(str, distributions))
+            self._holds = distributions
 
     def python(self, code: str) -> str:
         """The output of a program in it."""
@@ -55,12 +56,13 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment(tmp_path_factory.mktemp("installed"))
+    return Environment(tmp_path_factory.mktemp("installed"), "requirements.lock")
 
 
 @pytest.fixture
-def of_wheel(environment: Environment, wheel: Path) -> Environment:
-    environment.install(wheel, "--no-deps")  # that the locked libraries are all it needs, `pip check` says
+def of_wheel(environment: Environment, wheels: dict[str, Path]) -> Environment:
+    # that the locked libraries are all it needs, `pip check` says
+    environment.install(wheels["clients"], wheels["daemon"], flags=("--no-deps",))
     return environment
 
 
@@ -69,7 +71,7 @@ def check_is_whole(environment: Environment) -> None:
     environment.run("pip", "check")
     where = "import cursorkeeper.app as a, cursorkeeper_client._proto.acks_pb2 as p; from cursorkeeper.demo.stack import find_jar"
     files = environment.python(f"{where}; print(a.__file__, p.__file__, find_jar())").split()
-    assert all(file.startswith(f"{environment.folder}/") for file in files) and files[2].endswith(JAR_IN_WHEEL)
+    assert all(file.startswith(f"{environment.folder}/") for file in files) and files[2].endswith(JAR_IN_DISTRIBUTION)
 
 
 def test_the_demo_from_an_installed_wheel(of_wheel: Environment) -> None:
@@ -85,14 +87,62 @@ def test_the_demo_without_java_says_so_before_it_starts_anything(of_wheel: Envir
     assert "there is no `java` on PATH" in said and "install a JDK" in " ".join(said.split())
 
 
-def test_an_sdist_as_a_user_installs_it(environment: Environment, sdist: Path) -> None:
-    """pip fetches what the build needs into an environment that it isolates, builds the wheel, and installs it."""
-    environment.install(sdist)
+def test_sdists_as_a_user_installs_them(environment: Environment, sdists: dict[str, Path]) -> None:
+    """pip fetches what the build needs into environments that it isolates, builds the wheels, and installs them."""
+    environment.install(sdists["clients"], sdists["daemon"])
     check_is_whole(environment)
 
 
-def test_a_wheel_that_was_built_without_the_jar_says_which_one_has_it(environment: Environment, tmp_path: Path) -> None:
-    environment.install(built(ROOT, "wheel", tmp_path / "plain", CURSORKEEPER_WHEEL_JAR="no"), "--no-deps")
+def test_a_wheel_that_was_built_without_the_jar_says_which_has_it(
+    environment: Environment, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    plain = built(ROOT / "daemon", "wheel", tmp_path / "plain", CURSORKEEPER_WHEEL_JAR="no")
+    environment.install(wheels["clients"], plain, flags=("--no-deps",))
     said = " ".join(environment.run("cursorkeeper", "demo", code=3).split())
     assert "install the wheel that brings it along, or name a jar in CURSORKEEPER_GATEWAY_JAR" in said
     assert environment.run("cursorkeeper", "--version") == f"cursorkeeper {VERSION}\n"
+
+
+def test_without_the_third_distribution_the_pipeline_says_which_it_is(of_wheel: Environment) -> None:
+    said = " ".join(of_wheel.run("cursorkeeper", "pipeline", "report", code=2).split())
+    assert f"pip install cursorkeeper_spark-{VERSION}-py3-none-any.whl" in said and "Traceback" not in said
+
+
+EVERY_MODULE = """
+import importlib, pkgutil, sys
+import cursorkeeper_client
+for module in pkgutil.walk_packages(cursorkeeper_client.__path__, "cursorkeeper_client."):
+    importlib.import_module(module.name)
+print(cursorkeeper_client.__file__, *sorted({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)))
+"""
+A_SOURCE = """
+import asyncio, sys
+from cursorkeeper_client.ack_stream import Acks, LayoutItem, LayoutState, LedgerAcks, SourceConnection
+
+async def main():
+    async with SourceConnection(sys.argv[1]) as session:
+        cursor = session.open("persistent://public/default/t", "s", layout=[LayoutItem(7, LayoutState.OPEN)])
+        await cursor.wait_opened()
+        await cursor.wait_durable(await cursor.send_acks(Acks([LedgerAcks(7, [0, 1, 5])])))
+
+asyncio.run(main())
+"""
+
+
+async def test_a_source_in_python_needs_the_client_alone(wheels: dict[str, Path], tmp_path: Path) -> None:
+    """All of it is imported, and acks become durable; nothing of the daemon or of its libraries is there."""
+    environment = Environment(tmp_path, "requirements-client.lock")
+    environment.install(wheels["clients"], flags=("--no-deps",))
+    environment.run("pip", "check")
+    file, *loaded = environment.python(EVERY_MODULE).split()
+    assert file.startswith(f"{environment.folder}/") and {"grpc", "numpy", "pyroaring"} <= set(loaded)
+    for program in ("import cursorkeeper", "import typer", "import rich", "import aiozk"):
+        assert "ModuleNotFoundError" in environment.run("python", "-c", program, code=1)
+    keeper = FakeKeeper()
+    await keeper.start()
+    try:
+        await asyncio.to_thread(environment.run, "python", "-c", A_SOURCE, keeper.address)
+        (cursor,) = keeper.cursors.values()
+        assert list(cursor.durable.acked[7]) == [0, 1, 5]
+    finally:
+        await keeper.kill()

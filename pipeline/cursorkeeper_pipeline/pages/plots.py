@@ -1,4 +1,4 @@
-"""The report's plots as SVG text, for one page. Needs matplotlib, which the extra `spark` brings.
+"""The report's plots as SVG text, for one page. Needs matplotlib.
 
 Owns what is drawn. The same numbers make the same bytes.
 """

@@ -1,8 +1,8 @@
 """Build hook: what a distribution holds that no checkout does. The message code, and the gateway's jar.
 
-A wheel and an editable install generate the message code first. A wheel brings the jar along beside `java_process.py`, which finds it
-there; an sdist holds it where Maven puts it, so that a wheel can be built from the sdist without Maven. An editable install takes
-the checkout's own. Invariant: a distribution that lacks the jar was asked for, by `CURSORKEEPER_WHEEL_JAR=no`.
+In a checkout the message code is generated first, and the jar is taken from where Maven puts it. Both distributions hold the jar beside
+`demo/stack/jar.py`, which finds it there; a wheel is built from the sdist alone, without Maven. An editable install takes
+the checkout's own jar. Invariant: a wheel or an sdist that lacks the jar was asked for, by `CURSORKEEPER_WHEEL_JAR=no` (of wheels only).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-JAR = "java/gateway/target/cursorkeeper-gateway.jar"
-JAR_IN_WHEEL = "cursorkeeper/demo/stack/cursorkeeper-gateway.jar"
+JAR_OF_MAVEN = "java/gateway/target/cursorkeeper-gateway.jar"
+JAR = "cursorkeeper/demo/stack/cursorkeeper-gateway.jar"
 JAR_VARIABLE = "CURSORKEEPER_WHEEL_JAR"
 
 
@@ -23,23 +23,22 @@ class DistributionHook(BuildHookInterface):  # type: ignore[type-arg]
     """Of the targets wheel and sdist; `version` is standard or editable."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if self.target_name == "wheel":
-            self._generate_message_code()
+        checkout = Path(self.root).parent
+        is_checkout = (checkout / "tools/build_protos.py").is_file()
+        if is_checkout:
+            sys.path.insert(0, str(checkout / "tools"))
+            from build_protos import build
+
+            build()
         if version == "editable" or (self.target_name == "wheel" and self._is_without_jar()):
             return
-        jar = Path(self.root) / JAR
+        jar = checkout / JAR_OF_MAVEN if is_checkout else Path(self.root) / JAR
         if not jar.is_file():
             self.app.abort(
                 f"no gateway jar at {jar}: build it with `make jar` (needs a JDK and Maven). "
                 f"{JAR_VARIABLE}=no in the environment builds a wheel without it, for a daemon whose gateway runs elsewhere."
             )
-        build_data["force_include"][str(jar)] = JAR_IN_WHEEL if self.target_name == "wheel" else JAR
-
-    def _generate_message_code(self) -> None:
-        sys.path.insert(0, str(Path(self.root) / "tools"))
-        from build_protos import build
-
-        build()
+        build_data["force_include"][str(jar)] = JAR
 
     def _is_without_jar(self) -> bool:
         said = os.environ.get(JAR_VARIABLE, "")
