@@ -345,6 +345,14 @@ async def append_until_it_succeeds(connection: Any, spec: LedgerSpec, ledger: in
         await asyncio.sleep(0.2)
 
 
+async def an_append_succeeds(store: GatewayClient) -> None:
+    """To three bookies that may still be busy with what came before."""
+    while True:
+        with suppress(GatewayRoll):
+            await store.append(await created(store, TRIPLE), 0, b"x")
+            return
+
+
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three bookies, and a gateway of 256 MiB."""
@@ -400,7 +408,7 @@ async def test_bookies_that_stand_still_hold_no_more_than_the_window(three: Loca
         await asyncio.wait(writers, timeout=120)
     print(f"at most {most} bytes in flight; {beside} appends beside them")
     async with asyncio.timeout(120), client(gateway) as store:
-        await store.append(await created(store, TRIPLE), 0, b"x")
+        await an_append_succeeds(store)
         await eventually(lambda: gauge(gateway, "in_flight_bytes") == 0 and gauge(gateway, "serving") == 1)
     assert most <= IN_FLIGHT_MAX_BYTES
     assert gateway.running, gateway.log_tail()
