@@ -24,7 +24,7 @@ IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE))
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
-	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy, docs),'
+	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy, imports, docs),'
 	@echo '  make bench, make dist (wheels and sdists), make docs (the site), make clean'
 	@echo '  make images (with Docker), make up and make down (the whole system in containers: docs/run/containers.md)'
 
@@ -119,6 +119,7 @@ check: setup $(VENV)/.spark docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 test-fast: setup
 	$(PYTEST) -m 'not jvm and not slow'
