@@ -27,6 +27,8 @@ BESIDE_CODE = (
     "java/pulsar-receipts/README.md",
 )
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)(?=[)#])")
+DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MOVE = re.compile(r"^ *(\w+) --> (\w+): (.*)$", re.MULTILINE)
 LOADED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*?\ssrc=[\"']?(?:https?:)?//|<link\b(?![^>]*rel=\"?canonical)[^>]*?\shref=[\"']?(?:https?:)?//"
 )
@@ -64,7 +66,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         place = "index.md" if name == "README.md" else name.removeprefix(DOCS)
         return posixpath.relpath(place, posixpath.dirname(here) or ".")
 
-    return LINK.sub(moved, markdown)
+    return LINK.sub(moved, DIAGRAM.sub(lambda found: table_of(found[1]), markdown))
+
+
+def table_of(diagram: str) -> str:
+    """A diagram of states as a table: what would draw it in a browser is no part of the site."""
+    rows = [f"| {before} | {after} | {when} |" for before, after, when in MOVE.findall(diagram)]
+    return "\n".join(["| from | to | when |", "| --- | --- | --- |", *rows])
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
