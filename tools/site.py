@@ -22,6 +22,7 @@ BESIDE_CODE = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "bench/README.md",
+    "clients/README.md",
     "java/README.md",
     "java/pulsar-plugin/README.md",
     "java/pulsar-receipts/README.md",

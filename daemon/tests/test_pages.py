@@ -189,7 +189,14 @@ def test_pages_install_the_wheel_and_from_no_index() -> None:
     assert not [name for name, text in pages() if bare.search(text)]
     version = re.search(r'^version = "(.*)"$', (ROOT / "daemon/pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
-    for name in ("README.md", "docs/start/try-it.md", "docs/migrate/migration.md", "docs/run/pipeline.md", "docs/migrate/assess.md"):
+    for name in (
+        "README.md",
+        "docs/start/try-it.md",
+        "docs/run/install.md",
+        "docs/migrate/migration.md",
+        "docs/run/pipeline.md",
+        "docs/migrate/assess.md",
+    ):
         assert f"cursorkeeper-{version[1]}-py3-none-any.whl" in (ROOT / name).read_text(), name
 
 

@@ -22,7 +22,7 @@ from daemon.tests.deployment.quoted import Page, fields, pieces
 RUNBOOK = DOCS / "runbook"
 PAGES = {path.stem: Page(path) for path in sorted(RUNBOOK.glob("*.md"))}
 INDEX = PAGES["index"]
-RUNNING = {f"run/{name}": Page(DOCS / f"run/{name}.md") for name in ("index", "containers", "security", "upgrades")}
+RUNNING = {f"run/{name}": Page(DOCS / f"run/{name}.md") for name in ("index", "install", "containers", "security", "upgrades")}
 WITH_NAMES = {**PAGES, **RUNNING}
 """Pages whose names and links are checked."""
 JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
