@@ -36,11 +36,12 @@ class Subscription:
         await self._clients.settled(self._name, client="now")
 
     async def is_refused_by(self, broker: PulsarBroker, words: str) -> None:
-        await self._connects(broker)
+        await self._connects(broker, operation_s=10)
         with pytest.raises(AssertionError, match="Exception"):
             await self._do("subscribe", name="now", client="now", **self._of)
         await until(f"{broker.log} says {words!r}", lambda: words in broker.log.read_text(errors="replace"))
 
-    async def _connects(self, broker: PulsarBroker) -> None:
+    async def _connects(self, broker: PulsarBroker, operation_s: int = 60) -> None:
+        """A client that gives up so late: a broker may have to wait for the end of the last one's session."""
         await self._do("drop")
-        await self._do("client", name="now", url=broker.service_url, operation_s=10)
+        await self._do("client", name="now", url=broker.service_url, operation_s=operation_s)
