@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings, SettingsError
-from cursorkeeper.terminal.output import say
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
@@ -71,7 +71,7 @@ def footer_store(zookeeper: ZooKeeper, settings: Settings) -> FooterStore:
 async def _reached(start: Awaitable[None], what: str) -> None:
     """`start`; a line on standard error says what is waited for, when it takes long."""
     loop = asyncio.get_running_loop()
-    telling = loop.call_later(TELL_AFTER_S, lambda: say(f"waiting for {what}", err=True))
+    telling = loop.call_later(TELL_AFTER_S, sys.stderr.write, f"waiting for {what}\n")
     try:
         await start
     finally:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -25,10 +23,10 @@ from cursorkeeper.assess.totals import Totals
 from cursorkeeper.cli import migration
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.errors import MigrationError
-from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_settings
+from cursorkeeper.migration.pulsar_systems import cluster_settings, pulsar_conf, pulsar_settings
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.pulsar_broker.model import Reason
-from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings, of_version, with_broker_conf
+from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
@@ -39,12 +37,6 @@ _PULSAR = "How Pulsar is set"
 _OUT = "Output"
 SKIPPED_SHOWN = 50
 """Paths that are no cursors; the first of them are named."""
-
-
-def cluster_settings(version: str, conf: Mapping[str, str], frame_bytes: int | None, znode_bytes: int) -> PulsarSettings:
-    """How the cluster that is looked at is set. Raises PulsarSettingsError."""
-    found = with_broker_conf(of_version(version), conf)
-    return replace(found, frame_bytes_max=frame_bytes or found.frame_bytes_max, znode_bytes_max=znode_bytes)
 
 
 def memory(admin_url: str | None, token_file: Path | None, saved: Path | None, only_topic: str) -> Memory:

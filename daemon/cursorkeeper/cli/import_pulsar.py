@@ -17,7 +17,7 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
-from cursorkeeper.terminal.output import Bar
+from cursorkeeper.terminal.output import Bar, say
 
 
 @options.located
@@ -61,7 +61,8 @@ def import_pulsar(
         role = "reader" if dry_run else "writer"
         own = not dry_run  # a writer may not read Pulsar's
         async with connections.ports(settings, role) as ports, pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs:
-            await roots.say_if_new(ports.zookeeper, settings)
+            if new := await roots.told_if_new(ports.zookeeper, settings):
+                say(new, err=True)
             lasting = migration.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
             with lasting as journal, Bar("importing", 0) as bar:
                 reporter = Reporter(bar, journal, as_json=as_json)

@@ -56,7 +56,8 @@ def restore(
 
     async def work(plan: Plan) -> Imported:
         async with connections.ports(settings, "writer") as ports:
-            await roots.say_if_new(ports.zookeeper, settings)
+            if new := await roots.told_if_new(ports.zookeeper, settings):
+                say(new, err=True)
             with Bar("importing", plan.lines) as bar:
                 return await run_import(ports, settings, plan, bar, replace=replace)
 

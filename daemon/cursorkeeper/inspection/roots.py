@@ -19,7 +19,6 @@ from cursorkeeper.core.names import ROOT
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import DEPLOYMENT
 from cursorkeeper.settings import Settings
-from cursorkeeper.terminal.output import say
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 
@@ -70,11 +69,13 @@ async def check_root(zookeeper: ZooKeeper, settings: Settings, *, needs_id: bool
     )
 
 
-async def say_if_new(zookeeper: ZooKeeper, settings: Settings) -> None:
-    """For whoever makes cursors, which may well be the first: a line on standard error. Raises ZooKeeperError."""
-    if not (await look_at(zookeeper, settings.root)).has_id:
-        new = f"{settings.root} in ZooKeeper at {settings.zookeeper} is new: daemons find the cursors only with the same root and chroot"
-        say(f"{new}. {await nearby(zookeeper, settings)}", err=True)
+async def told_if_new(zookeeper: ZooKeeper, settings: Settings) -> str:
+    """What whoever makes cursors, which may well be the first, should know of a root that is new; empty if it is not. Raises
+    ZooKeeperError."""
+    if (await look_at(zookeeper, settings.root)).has_id:
+        return ""
+    new = f"{settings.root} in ZooKeeper at {settings.zookeeper} is new: daemons find the cursors only with the same root and chroot"
+    return f"{new}. {await nearby(zookeeper, settings)}"
 
 
 async def nearby(zookeeper: ZooKeeper, settings: Settings) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
@@ -11,6 +12,7 @@ from msgspec import structs
 from cursorkeeper import connections
 from cursorkeeper.broker_conf import read_properties
 from cursorkeeper.migration.cluster import PulsarPorts
+from cursorkeeper.pulsar_broker.settings import PulsarSettings, of_version, with_broker_conf
 from cursorkeeper.settings import Settings, SettingsError
 
 
@@ -44,3 +46,9 @@ async def pulsar_ports(
         if own or pulsar.password != settings.password:
             ledgers = await stack.enter_async_context(connections.gateway(pulsar, role))
         yield PulsarPorts(zookeeper, ledgers)
+
+
+def cluster_settings(version: str, conf: Mapping[str, str], frame_bytes: int | None, znode_bytes: int) -> PulsarSettings:
+    """How the cluster that is looked at is set. Raises PulsarSettingsError."""
+    found = with_broker_conf(of_version(version), conf)
+    return replace(found, frame_bytes_max=frame_bytes or found.frame_bytes_max, znode_bytes_max=znode_bytes)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cursorkeeper.cli import forget_token, ls, restore_footer
+from cursorkeeper.cli import forget_token, ls
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, mark_of
 from cursorkeeper.core.names import ROOT
@@ -18,6 +18,7 @@ from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.inspection import footer_view
 from cursorkeeper.migration.cursor_maker import make_cursor
 from cursorkeeper.problems import Kind, NotFound, ProblemError
+from cursorkeeper.repair import footer, token
 from cursorkeeper.terminal.failure import NO, exit_code
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME, Recorder, Source, acks
@@ -35,13 +36,13 @@ async def fenced(world: CliWorld, *, closed: bool = True) -> Source:
     return source
 
 
-async def looked(world: CliWorld) -> forget_token.Seen:
-    return await forget_token.look(await world.ports(), NAME)
+async def looked(world: CliWorld) -> token.Seen:
+    return await token.look(await world.ports(), NAME)
 
 
-async def forgotten(world: CliWorld, seen: forget_token.Seen) -> int:
+async def forgotten(world: CliWorld, seen: token.Seen) -> int:
     seen.check()
-    return await forget_token.forget(await world.ports(), seen, WRITER, pause_s=0.0)
+    return await token.forget(await world.ports(), seen, WRITER, pause_s=0.0)
 
 
 async def test_a_source_without_tokens_opens_it_again(world: CliWorld) -> None:
@@ -102,7 +103,7 @@ async def test_a_lost_answer_is_decided(world: CliWorld, applied: bool) -> None:
         return ev.FooterWriteUnknown(0, "lost")
 
     ports.footers.write = write  # type: ignore[method-assign]
-    assert await forget_token.forget(ports, seen, WRITER, pause_s=0.0) == seen.version + 1
+    assert await token.forget(ports, seen, WRITER, pause_s=0.0) == seen.version + 1
     assert (await world.footer()).fencing_token == 0 and tries == 2
 
 
@@ -115,7 +116,7 @@ async def test_zookeeper_that_never_answers_is_said(world: CliWorld) -> None:
 
     ports.footers.write = write  # type: ignore[method-assign]
     with pytest.raises(ProblemError, match="did not say") as away:
-        await forget_token.forget(ports, seen, WRITER, pause_s=0.0)
+        await token.forget(ports, seen, WRITER, pause_s=0.0)
     assert away.value.kind is Kind.AWAY
 
 
@@ -186,10 +187,10 @@ async def test_restore_footer_keeps_the_higher_token(world: CliWorld) -> None:
     older = world.zookeeper.tree.get(NAME.path()).data
     await fenced(world)
     ports = await world.ports()
-    plan = await restore_footer.look(ports, NAME, ROOT, older)
+    plan = await footer.look(ports, NAME, ROOT, older)
     assert any(f"has fencing token {TOKEN}, and the bytes 0: the higher one is kept" in problem for problem in plan.problems)
     assert plan.differences()["fencingToken"] == (TOKEN, 0)
-    await restore_footer.write(ports, plan, ROOT, world.bar)
+    await footer.write(ports, plan, ROOT, world.bar)
     assert (await world.footer()).fencing_token == TOKEN
 
 

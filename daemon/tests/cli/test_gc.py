@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cursorkeeper.bookkeeper.port import LedgerSpec
-from cursorkeeper.cli.gc import sweep
 from cursorkeeper.connections import Ports
 from cursorkeeper.format import footer as footer_bytes
+from cursorkeeper.repair.garbage import sweep
 from cursorkeeper.runtime.ledgers import custom_metadata
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cursorkeeper.core.names import ROOT
-from cursorkeeper.inspection.roots import as_flags, check_root, look_at, roots_in, say_if_new
+from cursorkeeper.inspection.roots import as_flags, check_root, look_at, roots_in, told_if_new
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal.failure import USAGE, exit_code
@@ -61,11 +61,9 @@ async def test_roots_behind_chroots_are_found(world: CliWorld) -> None:
     assert as_flags("/mine/here", HERE, "/other") == f"--zookeeper {HERE} --root /mine/here"
 
 
-async def test_who_makes_cursors_is_told_that_the_root_is_new(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_who_makes_cursors_is_told_that_the_root_is_new(world: CliWorld) -> None:
     zookeeper = (await world.ports()).zookeeper
-    await say_if_new(zookeeper, Settings(zookeeper=HERE))
-    assert f"{ROOT} in ZooKeeper at {HERE} is new" in capsys.readouterr().err
+    assert f"{ROOT} in ZooKeeper at {HERE} is new" in await told_if_new(zookeeper, Settings(zookeeper=HERE))
     assert not (await look_at(zookeeper, ROOT)).exists, "nothing is written by looking"
     await world.closed(l7=((1, 3),))
-    await say_if_new(zookeeper, Settings(zookeeper=HERE))
-    assert capsys.readouterr().err == ""
+    assert await told_if_new(zookeeper, Settings(zookeeper=HERE)) == ""

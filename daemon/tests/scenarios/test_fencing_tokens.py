@@ -256,7 +256,7 @@ def test_s30_who_makes_or_writes_footers_is_known() -> None:
                     if (to.attr if isinstance(to, ast.Attribute) else getattr(to, "id", "")) == "footers":
                         writes.add(path.relative_to(root).as_posix())
     assert makes == {"core/machine.py", "core/opening.py", "format/footer.py"}
-    assert writes == {"runtime/runner.py", "orphans/removal.py", "cli/restore_footer.py", "cli/forget_token.py"}
+    assert writes == {"runtime/runner.py", "orphans/removal.py", "repair/footer.py", "repair/token.py"}
 
 
 async def test_s31_a_daemon_that_knows_no_tokens_refuses_the_footer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,8 +42,7 @@ class Arguments:
     @property
     def settings(self) -> PulsarSettings:
         """Of the Pulsar that is compared with. Raises SettingsError, ProblemError."""
-        from cursorkeeper.cli.assess import cluster_settings
-        from cursorkeeper.migration.pulsar_systems import pulsar_conf
+        from cursorkeeper.migration.pulsar_systems import cluster_settings, pulsar_conf
 
         default = PulsarSettings().znode_bytes_max
         return cluster_settings(self.pulsar_version, pulsar_conf(self.pulsar_broker_conf), self.frame_bytes, default)

@@ -32,13 +32,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cursorkeeper.bookkeeper.port import LedgerSpec
+from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.exporter import Exporting
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.migration.target import Target
 from cursorkeeper.problems import Kind, Problem
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
-from cursorkeeper.terminal.output import Bar
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.pins import Pins
@@ -84,7 +84,7 @@ class ExportWork:
             entry_bytes = (await theirs.ledgers.describe()).entry_bytes_max
             target = Target(dataclasses.replace(self.limits, znode_bytes_max=znode_bytes), entry_bytes, znode_bytes - SWAP_BYTES)
             exporting = Exporting(
-                ports, theirs, places.settings, target, self.spec, Bar("exporting"), replace=rules.replace,
+                ports, theirs, places.settings, target, self.spec, SILENT, replace=rules.replace,
                 replace_newer=rules.replace_newer, live=rules.live, broker_is_stopped=rules.broker_is_stopped,
                 allow_loss=rules.allow_loss, dry_run=rules.dry_run,
             )  # fmt: skip

@@ -16,12 +16,12 @@ from msgspec import structs
 
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.cursor_maker import footer_of, is_left_over, is_made_by
 from cursorkeeper.migration.importer import KIND, Exists, Importing, Raced, Unlike
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.settings import Settings
-from cursorkeeper.terminal.output import Bar
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
@@ -49,7 +49,7 @@ class ImportWork:
         settings = self.places.settings
         async with self.places.opened("reader" if self.dry_run else "writer", "reader") as (ports, theirs):
             importing = Importing(
-                ports, theirs, named(settings, self.run), Bar("importing"), dry_run=self.dry_run, refresh=self.refresh,
+                ports, theirs, named(settings, self.run), SILENT, dry_run=self.dry_run, refresh=self.refresh,
                 roll_back_unreadable=self.roll_back_unreadable, is_left_over=lambda footer: is_nobodys(footer, settings),
             )  # fmt: skip
             claims = Claims(ports.zookeeper, folder_of(settings.root, "claim"), who, self.claim_wait_s)
