@@ -25,7 +25,7 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.failures import problem_of
+from cursorkeeper_pipeline.failures import problem_of_job
 from cursorkeeper_pipeline.job_file import convert
 from cursorkeeper_pipeline.jobs import audit
 from cursorkeeper_pipeline.jobs.audit import Arguments, seconds
@@ -229,7 +229,7 @@ def test_a_fleet_whose_root_is_gone_is_not_clean(spark: SparkSession, stack: Sta
     asyncio.run(lose())
     with pytest.raises(Exception, match="Traceback") as raised:
         run(spark, stack, root, tmp_path)
-    told = problem_of(raised.value)
+    told = problem_of_job(raised.value)
     assert f"{root} in ZooKeeper at {stack.zookeeper} does not exist" in told.message and "backup" in told.remedy
     asyncio.run(anew())
     code, said = run(spark, stack, root, tmp_path)

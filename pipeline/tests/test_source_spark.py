@@ -22,7 +22,7 @@ from cursorkeeper.format import footer as codec
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.failures import problem_of
+from cursorkeeper_pipeline.failures import problem_of_job
 from cursorkeeper_pipeline.fleet import Fleet
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import TABLES, OptionError
@@ -104,7 +104,7 @@ def test_wrong_options_are_told_at_load(spark: SparkSession, fleet: dict[str, st
     with pytest.raises(PySparkException) as told:
         load(spark, fleet, **given)
     assert said in str(told.value)
-    problem = problem_of(told.value)
+    problem = problem_of_job(told.value)
     assert said in f"{problem.message}. What to do: {problem.remedy}"
 
 
@@ -112,7 +112,7 @@ def test_wrong_options_are_told_at_load(spark: SparkSession, fleet: dict[str, st
 def test_a_root_that_is_not_there_is_refused_as_commands_refuse_it(spark: SparkSession, fleet: dict[str, str], table: str) -> None:
     with pytest.raises(PySparkException) as told:
         load(spark, {**fleet, "root": "/nothing/here"}, table=table).count()
-    problem = problem_of(told.value)
+    problem = problem_of_job(told.value)
     assert problem.message.startswith(f"/nothing/here in ZooKeeper at {fleet['zookeeper']} does not exist, so nothing can be said")
     assert problem.remedy.startswith("correct the root, or the chroot")
 
@@ -121,7 +121,7 @@ def test_damage_ends_a_strict_job_and_names_the_cursor(spark: SparkSession, flee
     assert load(spark, fleet, mode="failfast", topic=name_of(1).topic).count() == 1
     with pytest.raises(PySparkException) as told:
         load(spark, fleet, mode="failfast").count()
-    problem = problem_of(told.value)
+    problem = problem_of_job(told.value)
     assert problem.message == f"{DAMAGED}: footer: not JSON" and "cursorkeeper inspect" in problem.remedy
 
 

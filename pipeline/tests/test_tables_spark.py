@@ -9,7 +9,7 @@ import pytest
 
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_pipeline.failures import problem_of
+from cursorkeeper_pipeline.failures import problem_of_job
 from cursorkeeper_pipeline.source.keys import cursor_key
 from pipeline.tests.real_cursors import fleet, options_of
 from pipeline.tests.test_history_table import NAMES
@@ -48,7 +48,7 @@ def test_the_same_in_spark(spark: SparkSession, stack: Standalone, told: dict[Cu
 def test_a_strict_job_ends_and_names_cursor_and_remedy(spark: SparkSession, stack: Standalone, told: dict[CursorName, Told]) -> None:
     with pytest.raises(Exception, match="cursorkeeper") as error:
         load(spark, stack, "holes", mode="failfast", topic=DAMAGED.topic).count()
-    problem = problem_of(error.value)
+    problem = problem_of_job(error.value)
     assert str(DAMAGED) in problem.message and "entry 2" in problem.message and "cursorkeeper verify" in problem.remedy
 
 
