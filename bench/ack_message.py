@@ -74,7 +74,7 @@ class Cursor:
         self._step("open", ev.Open())
         self._step("open", ev.Attach(1))
         self._do()
-        assert self.machine.attach == 1
+        assert self.machine.handles.attach == 1
 
     def message(self, data: bytes) -> None:
         """One message, until it is confirmed."""
@@ -119,7 +119,7 @@ class Cursor:
             case fx.WriteFooter():
                 return ev.FooterWritten(effect.token, effect.expected_version + 1)
             case fx.ReadFooter():
-                return ev.FooterRead(effect.token, self.machine.commit.committed, self.machine.commit.version)
+                return ev.FooterRead(effect.token, self.machine.ownership.commit.committed, self.machine.ownership.commit.version)
             case fx.CheckFooter():
                 return ev.FooterChecked(effect.token)
             case fx.ReadChain():

@@ -13,7 +13,7 @@ from bench.rows import Row, quantile
 from cursorkeeper.app import Daemon
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper.core import bitmaps, snapshotting
+from cursorkeeper.core import bitmaps
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
@@ -122,7 +122,7 @@ async def _recovery(daemon: Daemon) -> list[Row]:
     for ledgers, size, share in ((20, 5_000_000, 0.1), (2_000, 50_000, 0.001)):
         runner, ear, attach = await _opened(daemon, f"recovery-{ledgers}")
         machine = runner.machine
-        machine.check._limits = replace(machine.limits, open_ledger_span_max=1 << 31)  # the state is made, not acked one by one
+        machine.flow.check._limits = replace(machine.limits, open_ledger_span_max=1 << 31)  # the state is made, not acked one by one
         for ledger in range(1, ledgers + 1):
             values = np.flatnonzero(np.random.default_rng(ledger).random(size) >= share).astype(np.uint32)
             columns = LedgerColumns(ledger, bitmap=bitmaps.from_sorted(values))
@@ -130,7 +130,7 @@ async def _recovery(daemon: Daemon) -> list[Row]:
             if ledger % 20 == 0:
                 await ear.until(ledger)
         snapshots = machine.counters.snapshots
-        snapshotting.start(machine, "bench", asyncio.get_running_loop().time())
+        machine.snapshots.start("bench")
         runner.dispatch(ev.FooterChanged())
         while machine.counters.snapshots == snapshots:
             await asyncio.sleep(0.01)
@@ -142,7 +142,7 @@ async def _recovery(daemon: Daemon) -> list[Row]:
 
 
 async def _read_both(daemon: Daemon, machine: CursorMachine, case: str) -> list[Row]:
-    footer = machine.commit.committed
+    footer = machine.ownership.commit.committed
     assert footer is not None
     mine: list[float] = []
     raws: list[float] = []

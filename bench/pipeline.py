@@ -73,7 +73,7 @@ async def _make(stack: Standalone, given: Mapping[str, str], cursor: LargeCursor
         for at in range(3):  # each delta is a reason; the first snapshot may have begun before it
             source.ack(properties={"round": at})
             await source.durable(limit_s=300)
-            await until(lambda: source.machine.snapshot is None, "the snapshot is written", 300)
+            await until(lambda: source.machine.snapshots.run is None, "the snapshot is written", 300)
             if isinstance((await made.footer(cursor.name)).base, SnapshotBase):
                 break
         if await source.keeper.close() or not isinstance((await _base(made, cursor.name)), SnapshotBase):

@@ -23,7 +23,7 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.whole_states import StateWriter, is_stuck
+from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.settings import Settings
@@ -143,7 +143,7 @@ class Hold:
     def _stuck(self) -> str:
         """Why what was sent can never become durable, in a format with limits; empty: it can."""
         machine = self._machine
-        return machine.unfit.why.reason if machine is not None and machine.unfit is not None and is_stuck(machine) else ""
+        return machine.form.unfit if machine is not None and machine.form.is_stuck else ""
 
     def _why(self) -> str:
         runner = self._keeper.cursors.get(self.name) if self._keeper is not None else None

@@ -25,7 +25,7 @@ from cursorkeeper.core import sizes
 from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR
 from cursorkeeper.core.limits import KIB, MIB, Limits
-from cursorkeeper.core.whole_states import StateWriter
+from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.record import EncodeSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.cli.main import LAZY, load
-from cursorkeeper.core.table import diagram
+from cursorkeeper.core.table import diagrams
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.cli import JOBS
 from cursorkeeper_pipeline.cli import command as job
@@ -43,11 +43,10 @@ def tracked() -> list[str]:
     return [name for name in out.decode().split("\0") if name]
 
 
-def test_the_state_diagram_is_the_tables() -> None:
+def test_the_diagrams_of_phases_are_the_tables() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text()
-    found = re.search(r"```mermaid\n(.*?)\n```", page, re.DOTALL)
-    assert found is not None
-    assert found.group(1) == diagram()
+    shown = re.findall(r"```mermaid\n(stateDiagram-v2\n.*?)\n```", page, re.DOTALL)
+    assert shown == list(diagrams().values())
 
 
 def test_every_rule_that_code_cites_is_on_the_page() -> None:

@@ -44,6 +44,48 @@ def test_the_file_is_pure(path: Path) -> None:
     assert list(impurities(path.read_text())) == []
 
 
+def assigned(node: ast.AST) -> list[ast.Attribute]:
+    """The attributes that a statement assigns."""
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+        targets = [node.target]
+    else:
+        return []
+    each = [x for target in targets for x in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return [target for target in each if isinstance(target, ast.Attribute)]
+
+
+def is_own(target: ast.Attribute) -> bool:
+    return isinstance(target.value, ast.Name) and target.value.id == "self"
+
+
+def fields_of(tree: ast.Module) -> set[str]:
+    """The fields of a file's classes."""
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    declared = {one.target.id for body in bodies for one in body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+    return declared | {target.attr for node in ast.walk(tree) for target in assigned(node) if is_own(target)}
+
+
+def foreign_writes(source: str) -> list[str]:
+    """Fields of somebody else that are assigned in a file."""
+    tree = ast.parse(source)
+    own = fields_of(tree)
+    found = [target for node in ast.walk(tree) for target in assigned(node) if not is_own(target) and target.attr not in own]
+    return [ast.unparse(target) for target in found]
+
+
+@pytest.mark.parametrize("path", [f for f in FILES if f.parent.name == "core"], ids=lambda path: path.name)
+def test_a_field_has_one_writer(path: Path) -> None:
+    """A part of a cursor changes its own fields; what others want of it are its methods. Counters are everybody's."""
+    assert [write for write in foreign_writes(path.read_text()) if "counters." not in write] == []
+
+
+def test_another_writer_is_caught() -> None:
+    source = "self.other.x = 1\nmine.y += 1\nself.z = 2\na.b, self.c = 1, 2\nother.c = 3"
+    assert foreign_writes(source) == ["self.other.x", "mine.y", "a.b"]
+
+
 def test_core_does_not_know_format() -> None:
     for path in (PACKAGE / "core").rglob("*.py"):
         assert "cursorkeeper.format" not in path.read_text(), path.name

@@ -16,7 +16,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.whole_states import StateWriter
+from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format import footer as codec
 from cursorkeeper.runtime.keeper import Keeper
@@ -85,7 +85,7 @@ class Fleet:
         for at in range(start, start + rounds):
             source.ack(acks(7, *range(1 + 40 * at, 41 + 40 * at, 2)))
             await source.durable()
-            await until(lambda: source.machine.snapshot is None, "the snapshot is written")
+            await until(lambda: source.machine.snapshots.run is None, "the snapshot is written")
 
     async def footer(self, name: CursorName) -> Footer:
         """The committed one."""

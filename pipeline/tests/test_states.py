@@ -370,7 +370,7 @@ async def large(world: CliWorld, *, close: bool = True, name: CursorName = NAME)
 
 async def no_snapshot(source: Source) -> None:
     async with asyncio.timeout(60):
-        while source.machine.snapshot is not None:  # noqa: ASYNC110 - a machine tells its listener nothing of snapshots
+        while source.machine.snapshots.run is not None:  # noqa: ASYNC110 - a machine tells its listener nothing of snapshots
             await asyncio.sleep(0.01)
 
 

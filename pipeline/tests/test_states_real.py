@@ -73,7 +73,7 @@ async def tell(source: Source, told: Told, rng: random.Random, rounds: int, entr
             source.ack(ranges(ledger, *pairs), partial(*batch, 9, {2, 8}))
             told.partials[batch] = frozenset({2, 8})
         await source.durable()
-        await until(lambda: source.machine.snapshot is None, "the snapshot is written")
+        await until(lambda: source.machine.snapshots.run is None, "the snapshot is written")
     told.partials = {key: missing for key, missing in told.partials.items() if key not in told.acked}
 
 

@@ -1,4 +1,4 @@
-"""Which mutants of core and runtime no test notices: `make mutants`, or `python -m tools.mutants --only rolling --each 20`.
+"""Which mutants of core and runtime no test notices: `make mutants`, or `python -m tools.mutants --only ledgers --each 20`.
 
 For whoever changes the commit protocol. What the tests run without a mutant is kept in `.build`. Exit code: 0 nobody survives but
 those of `equivalent.toml`; 1 survivors, or entries of `equivalent.toml` that name nothing any more; 2 nothing was tried: the tests

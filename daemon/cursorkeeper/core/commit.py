@@ -1,4 +1,5 @@
-"""One footer, one compare-and-set at a time, and what to do when its answer is lost (ARCHITECTURE rules 1 to 5).
+"""Serves the owner of a cursor: one footer, one compare-and-set at a time, and what to do when its answer is lost (ARCHITECTURE rules
+1 to 5).
 
 Unknown: the same bytes at the same expected version again, until OK or BadVersion: both are final because versions
 never restart. BadVersion: sync, read, compare (epoch, writer, write): mine means that an earlier try was applied.
@@ -12,6 +13,7 @@ from enum import Enum, auto
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.table import WRITE_PHASES, WritePhase
 
 ABSENT = -1
 
@@ -32,17 +34,6 @@ class Purpose(Enum):
     DELETE = auto()
 
 
-class Phase(Enum):
-    """Where the outstanding write is."""
-
-    SENT = auto()
-    WAITING = auto()
-    """The answer was lost; repeated at `retry_at_s`."""
-    READING = auto()
-    """BadVersion: whose write is there?"""
-    READ_WAITING = auto()
-
-
 @dataclass(slots=True)
 class Outstanding:
     """A write that is not decided."""
@@ -51,11 +42,15 @@ class Outstanding:
     expected: int
     purpose: Purpose
     token: int
-    phase: Phase = Phase.SENT
+    phase: WritePhase = WritePhase.SENT
     retry_at_s: float = 0.0
     tries: int = 1
     sent_at_s: float = 0.0
     """When it was sent first."""
+
+    def move(self, phase: WritePhase) -> None:
+        WRITE_PHASES.check(self.phase, phase)
+        self.phase = phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +87,10 @@ class FooterCommit:
         """Content and version from one read: what the next write is derived from."""
         self.committed, self.version = footer, version
 
+    def forget(self) -> None:
+        """Whether the outstanding write is applied does not matter any more."""
+        self.outstanding = None
+
     def propose(self, footer: Footer, purpose: Purpose, token: int, now: float = 0.0) -> fx.Effect:
         """Send a write, which says the version that it makes. Raises AssertionError if one is outstanding."""
         if self.outstanding is not None:
@@ -110,7 +109,7 @@ class FooterCommit:
     def retry_at_s(self) -> float | None:
         """When the outstanding write has to be looked at again."""
         o = self.outstanding
-        return o.retry_at_s if o and o.phase in (Phase.WAITING, Phase.READ_WAITING) else None
+        return o.retry_at_s if o and o.phase in (WritePhase.WAITING, WritePhase.READ_WAITING) else None
 
     def is_waiting_for(self, token: int) -> bool:
         """Whether an answer with this token belongs to the outstanding write."""
@@ -124,12 +123,14 @@ class FooterCommit:
     def on_unknown(self, now: float) -> None:
         """The answer was lost: repeat later, the same bytes at the same version."""
         o = self._need()
-        o.phase, o.retry_at_s = Phase.WAITING, now + self._delay(o)
+        o.move(WritePhase.WAITING)
+        o.retry_at_s = now + self._delay(o)
 
     def on_bad_version(self, token: int) -> fx.Effect:
         """Final for this version. Who won? Ask after a sync."""
         o = self._need()
-        o.phase, o.token = Phase.READING, token
+        o.move(WritePhase.READING)
+        o.token = token
         return fx.ReadFooter(token, sync=True)
 
     def on_read(self, footer: Footer | None, version: int) -> Decision:
@@ -142,19 +143,20 @@ class FooterCommit:
 
     def on_read_failed(self, now: float) -> None:
         o = self._need()
-        o.phase, o.retry_at_s = Phase.READ_WAITING, now + self._delay(o)
+        o.move(WritePhase.READ_WAITING)
+        o.retry_at_s = now + self._delay(o)
 
     def on_time(self, now: float, token: int) -> fx.Effect | None:
         """The write or the read that is due again, or None."""
         o = self.outstanding
-        if o is None or o.phase not in (Phase.WAITING, Phase.READ_WAITING) or now < o.retry_at_s:
+        if o is None or o.phase not in (WritePhase.WAITING, WritePhase.READ_WAITING) or now < o.retry_at_s:
             return None
         o.tries += 1
         o.token = token
-        if o.phase is Phase.WAITING:
-            o.phase = Phase.SENT
+        if o.phase is WritePhase.WAITING:
+            o.move(WritePhase.SENT)
             return fx.WriteFooter(token, o.footer, o.expected)
-        o.phase = Phase.READING
+        o.move(WritePhase.READING)
         return fx.ReadFooter(token, sync=True)
 
     def _delay(self, o: Outstanding) -> float:

@@ -1,22 +1,16 @@
-"""Fencing tokens: whoever comes with a lower one than was seen is refused, so that a broker which stood still and goes on
-cannot take a cursor back from its successor (ARCHITECTURE rules 29 to 38). The fencing of ledgers is another thing: `opening`.
+"""Serves brokers that stood still and go on: whoever comes with a lower fencing token than was seen is refused, so that it cannot take
+a cursor back from its successor (ARCHITECTURE rules 29 to 38). The fencing of ledgers is another thing: `claim`.
 
-Owns the comparison, and the footer write that raises the token of a cursor which is held. A token is the source's, grows with
-its loads of a topic, and stays in the footer for good, in the tombstone too. 0 is the lowest: of sources that have none.
-Invariants: no footer write of ours lowers it; nothing is told to a handle before the footer has its token; a raise keeps the
-epoch, because a higher one would give the ledger that is written now to garbage collection.
+A token is the source's, grows with its loads of a topic, and stays in the footer for good, in the tombstone too. 0 is the
+lowest: of sources that have none. Invariants: no footer write of ours lowers it; nothing is told to a handle before the footer has
+its token; a raise keeps the epoch, because a higher one would give the ledger that is written now to garbage collection.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from cursorkeeper.core.commit import Purpose
-from cursorkeeper.core.table import LIVE
-
-if TYPE_CHECKING:
-    from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.commit import FooterCommit
+from cursorkeeper.core.handles import Handles
+from cursorkeeper.core.questions import Questions
 
 REMEDY = (
     "a successor of this source has the cursor: this load of its topic is over, so unload it here. A source without tokens opens it "
@@ -28,40 +22,39 @@ def why_fenced(given: int, known: int) -> str:
     return f"fencing token {given}, and {known} was seen"
 
 
-def committed(m: CursorMachine) -> int:
-    """The token of the footer as it was read, or written."""
-    footer = m.commit.committed
-    return 0 if footer is None else footer.fencing_token
+class Fencing:
+    """What is known of tokens."""
 
+    __slots__ = ("_commit", "_handles", "_questions")
 
-def asked(m: CursorMachine) -> int:
-    """The highest of those who wait here, for the state or for the end of the cursor."""
-    return max([m.delete_token, *[question.fencing_token for question in m.answers.questions.values()]])
+    def __init__(self, commit: FooterCommit, handles: Handles, questions: Questions) -> None:
+        self._commit, self._handles, self._questions = commit, handles, questions
 
+    @property
+    def committed(self) -> int:
+        """The token of the footer as it was read, or written."""
+        footer = self._commit.committed
+        return 0 if footer is None else footer.fencing_token
 
-def known(m: CursorMachine) -> int:
-    """The highest: of the footer, of a write that is not decided, of who waits here. An open with a lower one is refused."""
-    outstanding = m.commit.outstanding
-    return max(committed(m), 0 if outstanding is None else outstanding.footer.fencing_token, asked(m))
+    @property
+    def asked(self) -> int:
+        """The highest of those who wait here, for the state or for the end of the cursor."""
+        return max(self._handles.delete_token, self._questions.highest_token)
 
+    @property
+    def known(self) -> int:
+        """The highest: of the footer, of a write that is not decided, of who waits here. An open with a lower one is refused."""
+        outstanding = self._commit.outstanding
+        return max(self.committed, 0 if outstanding is None else outstanding.footer.fencing_token, self.asked)
 
-def wanted(m: CursorMachine) -> int | None:
-    """The token that the footer must have before the handle that waits is told anything; None: it has it."""
-    question = m.answers.questions.get(m.attach_waiting) if m.attach_waiting is not None else None
-    return question.fencing_token if question is not None and question.fencing_token > committed(m) else None
+    @property
+    def wanted(self) -> int | None:
+        """The token that the footer must have before the handle that waits is told anything; None: it has it."""
+        question = self._questions.get(self._handles.waiting)
+        return question.fencing_token if question is not None and question.fencing_token > self.committed else None
 
-
-def answerable(m: CursorMachine) -> int | None:
-    """The handle that waits, if it may be told what the cursor is: that is proved, and the footer has its token."""
-    waiting = m.attach_waiting
-    return waiting if waiting is not None and m.answers.is_proved(waiting) and wanted(m) is None else None
-
-
-def drive(m: CursorMachine) -> bool:
-    """Sends the write that raises the token, and changes nothing else; True: it did. Its OK proves, as any write of ours."""
-    token, footer = wanted(m), m.commit.committed
-    if token is None or footer is None or m.state not in LIVE:
-        return False
-    m.write += 1
-    m.propose(replace(footer, write=m.write, fencing_token=token), Purpose.TOKEN)
-    return True
+    @property
+    def answerable(self) -> int | None:
+        """The handle that waits, if it may be told what the cursor is: that is proved, and the footer has its token."""
+        waiting = self._handles.waiting
+        return waiting if waiting is not None and self._questions.is_proved(waiting) and self.wanted is None else None

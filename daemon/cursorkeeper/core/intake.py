@@ -1,230 +1,183 @@
-"""Messages of the source: checked on arrival, kept whole or refused whole. Kept is accepted.
+"""Serves sources: their messages are checked on arrival, kept whole or refused whole. Kept is accepted.
 
 A bad message refuses its handle, never the cursor: what was accepted before stays and becomes durable.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
-from cursorkeeper.core import answers, fencing, opening
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.batch import without_partials
+from cursorkeeper.core.claim import Claim
+from cursorkeeper.core.commit import Purpose
 from cursorkeeper.core.errors import Refusal, RefusedError
-from cursorkeeper.core.flushing import absorb
-from cursorkeeper.core.limits import QUEUED_PARTS_MAX
+from cursorkeeper.core.flow import Flow
+from cursorkeeper.core.handles import Handles
+from cursorkeeper.core.life import Life
+from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.positions import NUMBER_MAX
+from cursorkeeper.core.proof import Proof
+from cursorkeeper.core.questions import Questions, Wish
 from cursorkeeper.core.table import LIVE
-from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, Stamp
+from cursorkeeper.core.turn import Turn
+from cursorkeeper.core.values import LayoutItem
 
-if TYPE_CHECKING:
-    from cursorkeeper.core.machine import CursorMachine
-
-DEFERRED_MAX = 1_000
 CONTROL_BYTES = 0
 """Control messages cost no credit: there are few, and each is bounded by the stream's message limit."""
 
 
-def on_attach(m: CursorMachine, event: ev.Attach, now: float) -> None:
-    """A handle wants the state; it gets it when the footer is proved to be ours and everything accepted is durable (see
-    `flushing.drive`). Or it goes on where its predecessor broke off."""
-    if answers.may_resume(m, event):
-        m.attach, m.last_seq = event.attach, 0
-        m.emit(fx.ContinueHandle(event.attach))
-        _take_layout(m, event.attach, event.layout)
-        return
-    m.answers.drop(m.attach_waiting)
-    m.attach, m.attach_waiting, m.last_seq = None, event.attach, 0
-    m.attach_layout, m.attach_source = event.layout, event.source
-    opening.joined(m)
-    answers.ask(m, event.attach, answers.Wish.STATE, waited_s=event.waited_s, fencing_token=event.fencing_token)
+class Intake:
+    __slots__ = ("_claim", "_flow", "_handles", "_life", "_ownership", "_proof", "_questions", "_turn")
 
+    def __init__(
+        self,
+        turn: Turn,
+        life: Life,
+        handles: Handles,
+        questions: Questions,
+        ownership: Ownership,
+        flow: Flow,
+        claim: Claim,
+        proof: Proof,
+    ) -> None:
+        self._turn, self._life, self._handles, self._questions = turn, life, handles, questions
+        self._ownership, self._flow, self._claim, self._proof = ownership, flow, claim, proof
 
-def drive(m: CursorMachine) -> None:
-    """Takes the layout that the waiting handle told, once: a contradiction is an answer too, so not before the proof; and not
-    while resets are decided, because it belongs to the last generation."""
-    if not m.attach_layout or m.state not in LIVE or m.resets:
-        return
-    waiting = fencing.answerable(m)
-    if waiting is not None:
-        run, m.attach_layout = m.attach_layout, ()
-        _take_layout(m, waiting, run)
+    # ---- handles
 
+    def on_attach(self, event: ev.Attach) -> None:
+        """A handle wants the state; it gets it when the footer is proved to be ours and everything accepted is durable (see
+        `flush`). Or it goes on where its predecessor broke off."""
+        if self._may_resume(event):
+            self._handles.resume(event.attach)
+            self._turn.emit(fx.ContinueHandle(event.attach))
+            self._take_layout(event.attach, event.layout)
+            return
+        self._questions.drop(self._handles.waiting)
+        self._handles.wait(event)
+        self._claim.join()
+        self._proof.ask(event.attach, Wish.STATE, waited_s=event.waited_s, fencing_token=event.fencing_token)
 
-def _take_layout(m: CursorMachine, attach: int, run: tuple[LayoutItem, ...]) -> None:
-    """The layout that came with OpenCursor; a wrong one refuses the handle."""
-    if not run:
-        return
-    try:
-        _join_layout(m, run)
-    except RefusedError as e:
-        m.answers.drop(attach)
-        m.attach_waiting = None
-        _refuse_handle(m, attach, e)
-
-
-def _join_layout(m: CursorMachine, run: tuple[LayoutItem, ...]) -> None:
-    """Behind what is queued, whose acks are in ledgers that were open then. Raises RefusedError."""
-    absorb(m)
-    m.check.layout(run, m.acks)
-    for item in run:
-        beyond = m.acks.acked_beyond(item)
-        if beyond:
-            m.counters.acks_beyond_end += beyond
-            m.emit(fx.Report("acks beyond the end of a ledger", {"ledger": item.ledger, "entries": item.entries, "acks": beyond}))
-    m.carry(m.acks.apply_layout(run))
-
-
-def on_detach(m: CursorMachine, event: ev.Detach, now: float) -> None:
-    """The handle is gone. Its unconfirmed messages stay accepted; nobody waits for their confirmation."""
-    if m.attach == event.attach:
-        m.attach = None
-    if m.reopen == event.attach:
-        m.reopen = None
-    if m.attach_waiting == event.attach:
-        m.attach_waiting = None
-    if m.answers.drop(event.attach):
-        opening.end_if_unwanted(m)
-
-
-def _admit(m: CursorMachine, attach: int, seq: int, generation: int) -> bool:
-    """Whether a message of this handle counts. Raises RefusedError."""
-    if attach != m.attach or m.state not in LIVE:
-        m.counters.late_events += 1
-        return False
-    if seq <= m.last_seq:
-        raise RefusedError(Refusal.SEQ_NOT_GROWING, m.name.display, f"seq {seq} after {m.last_seq}", "number messages upwards per handle")
-    if generation > m.generation:
-        raise RefusedError(
-            Refusal.WRONG_GENERATION,
-            m.name.display,
-            f"generation {generation}, the cursor is in {m.generation}",
-            "use the generation of Opened or ResetDone",
+    def _may_resume(self, event: ev.Attach) -> bool:
+        """Whether the handle can go on where its predecessor broke off. No proof is needed: it is shown nothing, and what it
+        sends to a daemon that is no longer the owner is never confirmed by an append. It gets credit of its own beside what its
+        predecessor left unconfirmed: so no third one does, before all that the first left is durable."""
+        ownership, flow = self._ownership, self._flow
+        return (
+            event.resume == (ownership.epoch, ownership.generation)
+            and self._life.state in LIVE
+            and event.source == self._questions.answered
+            and event.fencing_token == ownership.fencing.committed
+            and self._handles.waiting is None
+            and not flow.resets
+            and flow.progress.is_of_one_handle
+            and not ownership.is_deciding(Purpose.RESET, Purpose.CLOSE, Purpose.DELETE)
         )
-    m.last_seq = seq
-    return True
 
+    def on_detach(self, event: ev.Detach) -> None:
+        """The handle is gone. Its unconfirmed messages stay accepted; nobody waits for their confirmation."""
+        self._handles.detach(event.attach)
+        if self._questions.drop(event.attach):
+            self._claim.end_if_unwanted()
 
-def _refuse_handle(m: CursorMachine, attach: int, error: RefusedError, seq: int = 0) -> None:
-    m.attach = None
-    m.emit(fx.RefuseHandle(attach, error.code, error.message, error.remedy, seq))
-
-
-def on_acks(m: CursorMachine, event: ev.Acks, now: float) -> None:
-    batch = event.batch
-    try:
-        if not _admit(m, event.attach, batch.seq, batch.generation):
+    def drive(self) -> None:
+        """Takes the layout that the waiting handle told, once: a contradiction is an answer too, so not before the proof; and not
+        while resets are decided, because it belongs to the last generation."""
+        if not self._handles.layout or self._life.state not in LIVE or self._flow.resets:
             return
-        if batch.generation < m.generation or m.resets:
-            # of a generation that is over, or will be: dropped, and decided with what comes after it
-            m.counters.dropped_batches += 1
-        else:
-            m.check.batch(batch, m.acks, m.queued)
-            if not m.limits.batch_index_acks:
-                batch, ignored = without_partials(batch)
-                m.counters.partial_acks_ignored += ignored
-            m.queue.append(batch)
-            m.pending_acks += batch.acks
-            m.pending_bytes += batch.size_bytes
-            m.counters.accepted_acks += batch.acks
-    except RefusedError as e:
-        _refuse_handle(m, event.attach, e, batch.seq)
-        return
-    m.progress.accept(event.attach, batch.seq, batch.size_bytes, now)
-    if m.queued.parts >= QUEUED_PARTS_MAX:
-        absorb(m)
+        waiting = self._ownership.fencing.answerable
+        if waiting is not None:
+            self._take_layout(waiting, self._handles.take_layout())
 
-
-def on_set_layout(m: CursorMachine, event: ev.SetLayout, now: float) -> None:
-    try:
-        if not _admit(m, event.attach, event.seq, event.generation):
+    def _take_layout(self, attach: int, run: tuple[LayoutItem, ...]) -> None:
+        """The layout that came with OpenCursor; a wrong one refuses the handle."""
+        if not run:
             return
-        if m.resets:
-            _defer(m, event)
-        else:
-            _join_layout(m, event.run)
-    except RefusedError as e:
-        _refuse_handle(m, event.attach, e, event.seq)
-        return
-    m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
-
-
-def on_set_properties(m: CursorMachine, event: ev.SetProperties, now: float) -> None:
-    """The whole map of cursor properties is replaced."""
-    try:
-        if not _admit(m, event.attach, event.seq, event.generation):
-            return
-        m.check.cursor_properties(event.values)
-        if m.resets:
-            _defer(m, event)
-        else:
-            _apply_properties(m, event)
-    except RefusedError as e:
-        _refuse_handle(m, event.attach, e, event.seq)
-        return
-    m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
-
-
-def _apply_properties(m: CursorMachine, event: ev.SetProperties) -> None:
-    m.stamp += 1
-    properties = CursorProperties(Stamp(m.epoch, m.stamp), dict(event.values))
-    m.acks.cursor_properties = properties
-    m.carry(Delta(cursor_properties=properties))
-
-
-def apply_deferred(m: CursorMachine) -> None:
-    """What was accepted while a reset was under way takes effect in the new generation, in its order. It was accepted
-    then, so a handle that is gone by now changes nothing; a layout that the target contradicts refuses its handle."""
-    deferred, m.deferred = m.deferred, []
-    for event in deferred:
-        if isinstance(event, ev.SetProperties):
-            _apply_properties(m, event)
-            continue
         try:
-            _join_layout(m, event.run)
+            self._flow.join_layout(run)
         except RefusedError as e:
-            if event.attach == m.attach:
-                _refuse_handle(m, event.attach, e, event.seq)
+            self._questions.drop(attach)
+            self._handles.send_away()
+            self._refuse(attach, e)
 
+    def _refuse(self, attach: int, error: RefusedError, seq: int = 0) -> None:
+        self._handles.refuse()
+        self._turn.emit(fx.RefuseHandle(attach, error.code, error.message, error.remedy, seq))
 
-def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
-    """Seek. Decided once its footer write is sent; see `finishing`."""
-    try:
-        if not _admit(m, event.attach, event.seq, event.generation):
+    # ---- messages
+
+    def _take(self, attach: int, seq: int, generation: int, size: int, keep: Callable[[], None]) -> None:
+        """Keeps a message of the attached handle, or refuses the handle."""
+        if attach != self._handles.attach or self._life.state not in LIVE:
+            self._turn.late()
             return
-        told = [item for waiting in m.deferred if isinstance(waiting, ev.SetLayout) for item in waiting.run]
-        m.check.reset_target(event.target, m.acks, told)
-        if m.generation + len(m.resets) + 1 >= NUMBER_MAX:  # the last one is for the tombstone
-            raise RefusedError(
-                Refusal.BAD_MESSAGE,
-                m.name.display,
-                f"generation {m.generation} is the last one that can be reset from",
-                "export the cursor, delete it, and import it again",
-            )
-        if len(m.resets) >= DEFERRED_MAX:
-            raise RefusedError(Refusal.BAD_MESSAGE, m.name.display, "too many resets at once", "wait for ResetDone")
-    except RefusedError as e:
-        _refuse_handle(m, event.attach, e, event.seq)
-        return
-    m.resets.append(event)
-    m.progress.accept(event.attach, event.seq, CONTROL_BYTES, now)
+        try:
+            self._check(seq, generation)
+            self._handles.heard(seq)
+            keep()
+        except RefusedError as e:
+            self._refuse(attach, e, seq)
+            return
+        self._flow.progress.accept(attach, seq, size, self._turn.now)
 
+    def _check(self, seq: int, generation: int) -> None:
+        name = self._turn.name.display
+        if seq <= self._handles.last_seq:
+            message = f"seq {seq} after {self._handles.last_seq}"
+            raise RefusedError(Refusal.SEQ_NOT_GROWING, name, message, "number messages upwards per handle")
+        if generation > self._ownership.generation:
+            message = f"generation {generation}, the cursor is in {self._ownership.generation}"
+            raise RefusedError(Refusal.WRONG_GENERATION, name, message, "use the generation of Opened or ResetDone")
 
-def _defer(m: CursorMachine, event: ev.SetLayout | ev.SetProperties) -> None:
-    if len(m.deferred) >= DEFERRED_MAX:
-        raise RefusedError(Refusal.BAD_MESSAGE, m.name.display, "too many messages while a reset is under way", "wait for ResetDone")
-    if isinstance(event, ev.SetLayout):
-        waiting = sum(len(layout.run) for layout in m.deferred if isinstance(layout, ev.SetLayout))
-        m.check.layout_memory(waiting + len(event.run), m.acks)
-    m.deferred.append(event)
+    def on_acks(self, event: ev.Acks) -> None:
+        batch = event.batch
+        self._take(event.attach, batch.seq, batch.generation, batch.size_bytes, lambda: self._flow.keep(batch))
+        self._flow.absorb_if_much()
 
+    def on_set_layout(self, event: ev.SetLayout) -> None:
+        self._take(event.attach, event.seq, event.generation, CONTROL_BYTES, lambda: self._keep_layout(event))
 
-HANDLERS: dict[type, Any] = {
-    ev.Attach: on_attach,
-    ev.Detach: on_detach,
-    ev.Acks: on_acks,
-    ev.SetLayout: on_set_layout,
-    ev.SetProperties: on_set_properties,
-    ev.Reset: on_reset,
-}
+    def _keep_layout(self, event: ev.SetLayout) -> None:
+        if self._flow.resets:
+            self._flow.defer(event)
+        else:
+            self._flow.join_layout(event.run)
+
+    def on_set_properties(self, event: ev.SetProperties) -> None:
+        """The whole map of cursor properties is replaced."""
+        self._take(event.attach, event.seq, event.generation, CONTROL_BYTES, lambda: self._keep_properties(event))
+
+    def _keep_properties(self, event: ev.SetProperties) -> None:
+        self._flow.check.cursor_properties(event.values)
+        if self._flow.resets:
+            self._flow.defer(event)
+        else:
+            self._flow.set_properties(event)
+
+    def apply_deferred(self) -> None:
+        """What was accepted while a reset was under way takes effect in the new generation, in its order. It was accepted
+        then, so a handle that is gone by now changes nothing; a layout that the target contradicts refuses its handle."""
+        for event in self._flow.take_deferred():
+            if isinstance(event, ev.SetProperties):
+                self._flow.set_properties(event)
+                continue
+            try:
+                self._flow.join_layout(event.run)
+            except RefusedError as e:
+                if event.attach == self._handles.attach:
+                    self._refuse(event.attach, e, event.seq)
+
+    def on_reset(self, event: ev.Reset) -> None:
+        """Seek. Decided once its footer write is sent; see `ending`."""
+        self._take(event.attach, event.seq, event.generation, CONTROL_BYTES, lambda: self._keep_reset(event))
+
+    def _keep_reset(self, event: ev.Reset) -> None:
+        flow, generation = self._flow, self._ownership.generation
+        told = [item for waiting in flow.deferred if isinstance(waiting, ev.SetLayout) for item in waiting.run]
+        flow.check.reset_target(event.target, flow.acks, told)
+        if generation + len(flow.resets) + 1 >= NUMBER_MAX:  # the last one is for the tombstone
+            message = f"generation {generation} is the last one that can be reset from"
+            remedy = "export the cursor, delete it, and import it again"
+            raise RefusedError(Refusal.BAD_MESSAGE, self._turn.name.display, message, remedy)
+        flow.accept_reset(event)

@@ -47,6 +47,10 @@ class Progress:
         self.withheld = False
         """What is stored is less than what was durable: a message may repeat what is missing, so none is confirmed."""
 
+    def withhold(self, *, is_withheld: bool) -> None:
+        """Whether nothing is confirmed."""
+        self.withheld = is_withheld
+
     @property
     def oldest_unconfirmed_s(self) -> float | None:
         """When the oldest message that is not confirmed arrived."""

@@ -25,6 +25,22 @@ class ReplayCost:
         self.records += 1
         self.acks += acks
 
+    def recovered(self, delta_bytes: int, records: int, acks: int, snapshot_bytes: int, now_s: float) -> None:
+        """What the owners before left."""
+        self.delta_bytes, self.records, self.acks = delta_bytes, records, acks
+        self.snapshot_bytes, self.snapshot_at_s = snapshot_bytes, now_s
+
+    def snapshot_begun(self, now_s: float) -> None:
+        self.snapshot_at_s = now_s
+
+    def snapshot_committed(self, snapshot_bytes: int, records_before: int, now_s: float) -> None:
+        """Of the records, those are left that came while it was written."""
+        self.recovered(0, max(0, self.records - records_before), 0, snapshot_bytes, now_s)
+
+    def forget(self) -> None:
+        """The footer holds it all."""
+        self.delta_bytes = self.records = self.acks = self.snapshot_bytes = 0
+
     @property
     def replay_estimate_s(self) -> float:
         """Seconds that replaying the deltas would take."""

@@ -284,6 +284,14 @@ class AckState:
             partials = {k: p for k, p in partials.items() if Position(*k) > self.mark_delete}
         return Delta(mark_delete=self.mark_delete if moved else None, acks=acks, partials=partials)
 
+    def set_mark_delete_properties(self, properties: MarkDeleteProperties | None) -> None:
+        """Those of the newest stamp."""
+        self.mark_delete_properties = properties
+
+    def set_cursor_properties(self, properties: CursorProperties | None) -> None:
+        """Those of the newest stamp."""
+        self.cursor_properties = properties
+
     # ---- layout
 
     def acked_beyond(self, item: LayoutItem) -> int:

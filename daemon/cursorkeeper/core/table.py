@@ -1,13 +1,15 @@
-"""The law: which states follow which, and where an event is late, legal or a bug.
+"""Serves every part of a cursor: the law. Which states and phases follow which, and where an event is late, legal or a bug.
 
-`MOVES` names every change of state with its reason; `HANDLED` says in which states an event means something. An event
-in another state is *late* if it is in `LATE` there (ignored, counted) and raises otherwise. The diagram in
-ARCHITECTURE.md is generated from `MOVES` by `diagram()`.
+Every part that waits for answers has phases of its own beside the cursor's state; each change of one is in a table, with its
+reason. `HANDLED` says in which states an event means something. An event in another state is *late* if it is in `LATE` there
+(ignored, counted) and raises otherwise. The diagrams in ARCHITECTURE.md are generated from the tables by `diagrams()`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import IllegalTransitionError
@@ -26,6 +28,78 @@ class State(StrEnum):
     DELETED = "DELETED"
     DEPOSED = "DEPOSED"
     REFUSED = "REFUSED"
+
+
+class WritePhase(StrEnum):
+    """Where the one footer write is that is not decided."""
+
+    SENT = "SENT"
+    WAITING = "WAITING"
+    """The answer was lost; repeated later."""
+    READING = "READING"
+    """BadVersion: whose write is there?"""
+    READ_WAITING = "READ_WAITING"
+
+
+class ProofPhase(StrEnum):
+    """Where the question is whether the footer is still ours."""
+
+    IDLE = "IDLE"
+    CHECKING = "CHECKING"
+    READING = "READING"
+    """The check failed: who is it now?"""
+
+
+class WriterPhase(StrEnum):
+    """Where the writer is with its ledger."""
+
+    IDLE = "IDLE"
+    """No ledger. The next flush creates one."""
+    CREATING = "CREATING"
+    OPEN = "OPEN"
+    """Entries may be appended; confirmed only once the footer names it."""
+    DRAINING = "DRAINING"
+    """A planned roll: nothing more is appended, what is in flight is waited for."""
+    FAILED = "FAILED"
+    """An append failed: nothing more is appended; the outstanding footer write is waited for."""
+    CHECKING = "CHECKING"
+    """The footer is being read: is there a new owner?"""
+    ENDING = "ENDING"
+    """Close or recovery is on its way."""
+
+
+class SnapshotPhase(StrEnum):
+    """Where the snapshot is that is under way."""
+
+    MOVING = "MOVING"
+    """Leaving the old ledger, or waiting for the fresh one to be named."""
+    WRITING = "WRITING"
+    END_SENT = "END_SENT"
+    SWITCHING = "SWITCHING"
+
+
+P = TypeVar("P", bound=StrEnum)
+
+
+class Law(Generic[P]):
+    """Which phase may follow which, and why. The first one begins."""
+
+    def __init__(self, phases: type[P], moves: Mapping[tuple[P, P], str]) -> None:
+        self.phases, self.moves = list(phases), moves
+
+    def check(self, before: P, after: P) -> None:
+        """Raises IllegalTransitionError unless the table names this move."""
+        if before is not after and (before, after) not in self.moves:
+            raise IllegalTransitionError(f"{before} -> {after}")
+
+    def diagram(self) -> str:
+        """As Mermaid text."""
+        order = {phase: at for at, phase in enumerate(self.phases)}
+        moves = sorted(self.moves.items(), key=lambda m: (order[m[0][0]], order[m[0][1]]))
+        ends = [phase for phase in self.phases if not any(phase is before for before, _ in self.moves)]
+        lines = ["stateDiagram-v2", f"    [*] --> {self.phases[0]}"]
+        lines += [f"    {before} --> {after}: {why}" for (before, after), why in moves]
+        return "\n".join(lines + [f"    {phase} --> [*]" for phase in ends])
 
 
 S = State
@@ -68,6 +142,8 @@ for _state in OPENING | OWNING:
     MOVES[(_state, S.DEPOSED)] = "a higher epoch exists"
 for _state in OWNING:
     MOVES[(_state, S.REFUSED)] = "footer or ledger lost"
+
+STATES = Law(State, MOVES)
 
 ANY = frozenset(State)
 _AFTER_OPENING = OWNING | ENDED | {S.CLOSED}
@@ -162,18 +238,64 @@ def is_handled(state: State, event: ev.Event) -> bool:
     raise IllegalTransitionError(f"{kind.__name__} in state {state}")
 
 
-def check_move(before: State, after: State) -> None:
-    """Raises IllegalTransitionError unless the table names this move."""
-    if before is not after and (before, after) not in MOVES:
-        raise IllegalTransitionError(f"{before} -> {after}")
+W, R = WritePhase, WriterPhase
+WRITE_PHASES = Law(
+    WritePhase,
+    {
+        (W.SENT, W.WAITING): "the answer was lost",
+        (W.WAITING, W.SENT): "the same bytes again",
+        (W.SENT, W.READING): "BadVersion",
+        (W.WAITING, W.READING): "BadVersion",
+        (W.READING, W.READ_WAITING): "ZooKeeper is away",
+        (W.READ_WAITING, W.READING): "again",
+    },
+)
+PROOF_PHASES = Law(
+    ProofPhase,
+    {
+        (ProofPhase.IDLE, ProofPhase.CHECKING): "somebody asked",
+        (ProofPhase.CHECKING, ProofPhase.IDLE): "proved, or not answered",
+        (ProofPhase.CHECKING, ProofPhase.READING): "another version",
+        (ProofPhase.READING, ProofPhase.IDLE): "answered",
+    },
+)
+WRITER_PHASES = Law(
+    WriterPhase,
+    {
+        (R.IDLE, R.CREATING): "something is to be written",
+        (R.CREATING, R.OPEN): "created",
+        (R.CREATING, R.IDLE): "not created, or the footer holds it all",
+        (R.OPEN, R.DRAINING): "a planned roll, a snapshot, or a close",
+        (R.OPEN, R.FAILED): "an append failed",
+        (R.OPEN, R.IDLE): "the footer holds it all",
+        (R.DRAINING, R.FAILED): "an append failed",
+        (R.DRAINING, R.ENDING): "all is answered: close it",
+        (R.DRAINING, R.IDLE): "the footer holds it all",
+        (R.FAILED, R.CHECKING): "is it still ours?",
+        (R.FAILED, R.IDLE): "the footer holds it all",
+        (R.CHECKING, R.FAILED): "ZooKeeper is away",
+        (R.CHECKING, R.ENDING): "ours: recover it",
+        (R.CHECKING, R.IDLE): "the footer holds it all",
+        (R.ENDING, R.CHECKING): "it is gone: is it still ours?",
+        (R.ENDING, R.IDLE): "its last entry is known",
+    },
+)
+SNAPSHOT_PHASES = Law(
+    SnapshotPhase,
+    {
+        (SnapshotPhase.MOVING, SnapshotPhase.WRITING): "in a fresh ledger",
+        (SnapshotPhase.WRITING, SnapshotPhase.END_SENT): "every segment is acknowledged",
+        (SnapshotPhase.END_SENT, SnapshotPhase.SWITCHING): "the end is acknowledged",
+    },
+)
 
 
-def diagram() -> str:
-    """The state diagram as Mermaid text."""
-    lines = ["stateDiagram-v2", "    [*] --> CLOSED"]
-    lines += [
-        f"    {a} --> {b}: {why}"
-        for (a, b), why in sorted(MOVES.items(), key=lambda m: (list(State).index(m[0][0]), list(State).index(m[0][1])))
-    ]
-    lines += [f"    {s} --> [*]" for s in State if s in ENDED]
-    return "\n".join(lines)
+def diagrams() -> dict[str, str]:
+    """What has phases -> its diagram as Mermaid text."""
+    return {
+        "cursor": STATES.diagram(),
+        "footer write": WRITE_PHASES.diagram(),
+        "proof": PROOF_PHASES.diagram(),
+        "writer": WRITER_PHASES.diagram(),
+        "snapshot": SNAPSHOT_PHASES.diagram(),
+    }

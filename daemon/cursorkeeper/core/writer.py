@@ -1,35 +1,21 @@
-"""The ledger that is being written: what was sent to it, what came back, and how it is left.
+"""Serves what is to be durable: the ledger that is being written, what was sent to it, what came back, and how it is left.
 
-Data and small questions only; the decisions are in `rolling` and `flushing`.
+Data and small questions; when a ledger is created, named and left is decided by `ledgers`, what goes into it by `flushing` and
+`snapshots`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
+from cursorkeeper.core import effects as fx
 from cursorkeeper.core.footer import Truncation
 from cursorkeeper.core.joining import NOTHING
-from cursorkeeper.core.values import Delta, RawEntry
-
-
-class WriterPhase(Enum):
-    """Where the writer is with its ledger."""
-
-    IDLE = auto()
-    """No ledger. The next flush creates one."""
-    CREATING = auto()
-    OPEN = auto()
-    """Entries may be appended; confirmed only once the footer names it."""
-    DRAINING = auto()
-    """A planned roll: nothing more is appended, what is in flight is waited for."""
-    FAILED = auto()
-    """An append failed: nothing more is appended; the outstanding footer write is waited for."""
-    CHECKING = auto()
-    """The footer is being read: is there a new owner?"""
-    ENDING = auto()
-    """Close or recovery is on its way."""
+from cursorkeeper.core.ownership import Ownership
+from cursorkeeper.core.table import WRITER_PHASES, WriterPhase
+from cursorkeeper.core.turn import Turn
+from cursorkeeper.core.values import Delta, RawEntry, Record, RecordBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +58,60 @@ class OpenLedger:
     acked_record: int | None = None
     """Newest record acknowledged here; durable only if `named`."""
 
+    def has_first(self, *, is_first: bool) -> None:
+        """Whether the newest answer brought what a reader needs first."""
+        self.first_acked = self.first_acked or is_first
 
-@dataclass(slots=True)
-class LedgerWriter:
-    phase: WriterPhase = WriterPhase.IDLE
-    current: OpenLedger | None = None
-    token: int = 0
-    """The token of what is asked: a ledger, the footer, an end."""
-    asked_at_s: float = 0.0
-    failed_at_s: float | None = None
-    """Since when nothing but failures came; a ledger that was created ends it."""
-    retry_at_s: float | None = None
-    tries: int = 0
-    """Failures in a row, over ledgers; a ledger that acknowledges a record ends the row."""
-    missing: bool = False
-    """The ledger is gone although the footer named it: the footer is read after a sync before anything is said."""
-    trouble: str = ""
-    """Why the last attempt failed; empty when all is well."""
-    outbox: deque[Outgoing] = field(default_factory=deque)
-    """Entries that were taken and not sent yet."""
-    unconfirmed: dict[int, Outgoing] = field(default_factory=dict)
-    """By record number: every record sent to the current ledger that is not durable."""
+
+class Writer:
+    __slots__ = (
+        "_ownership",
+        "_turn",
+        "asked_at_s",
+        "current",
+        "failed_at_s",
+        "missing",
+        "outbox",
+        "phase",
+        "retry_at_s",
+        "token",
+        "tries",
+        "trouble",
+        "unconfirmed",
+    )
+
+    def __init__(self, turn: Turn, ownership: Ownership) -> None:
+        self._turn, self._ownership = turn, ownership
+        self.phase = WriterPhase.IDLE
+        self.current: OpenLedger | None = None
+        self.token = 0
+        """The token of what is asked: a ledger, the footer, an end."""
+        self.asked_at_s = 0.0
+        self.failed_at_s: float | None = None
+        """Since when nothing but failures came; a ledger that was created ends it."""
+        self.retry_at_s: float | None = None
+        self.tries = 0
+        """Failures in a row, over ledgers; a ledger that acknowledges a record ends the row."""
+        self.missing = False
+        """The ledger is gone although the footer named it: the footer is read after a sync before anything is said."""
+        self.trouble = ""
+        """Why the last attempt failed; empty when all is well."""
+        self.outbox: deque[Outgoing] = deque()
+        """Entries that were taken and not sent yet."""
+        self.unconfirmed: dict[int, Outgoing] = {}
+        """By record number: every record sent to the current ledger that is not durable."""
+
+    # ---- questions
 
     @property
     def in_flight(self) -> int:
         """Entries sent and not answered."""
         return len(self.current.in_flight) if self.current else 0
+
+    @property
+    def has_window(self) -> bool:
+        """One more entry may be sent before an answer comes."""
+        return self.in_flight < self._turn.limits.appends_in_flight_max
 
     @property
     def is_usable(self) -> bool:
@@ -113,12 +127,127 @@ class LedgerWriter:
         """A part of the whole was taken and is not durable yet."""
         return any(o.truncated is not None for o in (*self.outbox, *self.unconfirmed.values()))
 
+    @property
+    def own_ledger(self) -> tuple[int, ...]:
+        """The current ledger, if there is one."""
+        return (self.current.ledger,) if self.current else ()
+
+    def is_asking(self, phase: WriterPhase, token: int) -> bool:
+        """Whether this is the answer that is waited for in this phase."""
+        return self.phase is phase and token == self.token
+
+    # ---- phases
+
+    def move(self, phase: WriterPhase) -> None:
+        WRITER_PHASES.check(self.phase, phase)
+        self.phase = phase
+
+    def ask(self, phase: WriterPhase) -> int:
+        """The token of a question that this phase waits for the answer of."""
+        self.move(phase)
+        self.token, self.asked_at_s, self.retry_at_s = self._turn.token(), self._turn.now, None
+        return self.token
+
+    def ask_again(self) -> int:
+        """The token of one more question of the same phase."""
+        self.token = self._turn.token()
+        return self.token
+
+    def asked_now(self, token: int) -> None:
+        """The question has waited for its turn until now."""
+        if token == self.token:
+            self.asked_at_s = self._turn.now
+
+    def created(self, ledger: int) -> None:
+        self.move(WriterPhase.OPEN)
+        self.trouble, self.failed_at_s = "", None
+        self.current = OpenLedger(ledger, self._turn.now)
+
+    def drain(self) -> None:
+        """No more appends; the ledger is closed when what is in flight was answered."""
+        if self.phase is WriterPhase.OPEN:
+            self.move(WriterPhase.DRAINING)
+
+    def fail(self, trouble: str) -> None:
+        """The ledger is not to be used any more."""
+        self.move(WriterPhase.FAILED)
+        self.trouble, self.retry_at_s = trouble, None
+        self.failed_at_s = self._turn.now if self.failed_at_s is None else self.failed_at_s
+
+    def miss(self) -> None:
+        """The ledger is gone."""
+        self.missing = True
+
+    def back_off(self, trouble: str = "") -> None:
+        """The question failed: it is asked again later."""
+        self.trouble = trouble or self.trouble
+        self.failed_at_s = self._turn.now if self.failed_at_s is None else self.failed_at_s
+        self.retry_at_s = self._turn.now + self._turn.delay_s(self.tries)
+        self.tries += 1
+
+    def is_due(self) -> bool:
+        """The time to ask again has come; True once."""
+        if self.retry_at_s is None or self._turn.now < self.retry_at_s:
+            return False
+        self.retry_at_s = None
+        return True
+
+    def forget(self) -> None:
+        """Without a ledger again."""
+        self.move(WriterPhase.IDLE)
+        self.current, self.retry_at_s, self.missing = None, None, False
+
+    def named(self) -> None:
+        """The committed footer leads to the current ledger."""
+        assert self.current is not None, "no ledger is left while a write that names it is undecided"
+        self.current.named = True
+
+    # ---- entries
+
+    def append(self, body: RecordBody | RawEntry, record: int | None = None) -> int:
+        """Sends one entry to the current ledger; returns its id."""
+        ledger, turn, ownership = self.current, self._turn, self._ownership
+        assert ledger is not None
+        entry = ledger.next_entry
+        ledger.next_entry += 1
+        sequence = ownership.next_sequence()
+        acks = sum(map(len, body.acks.values())) + len(body.partials) if isinstance(body, Delta) else 0
+        ledger.in_flight.append(Sent(entry, record, acks, turn.now))
+        if not isinstance(body, RawEntry):
+            turn.emit(fx.Append(ledger.ledger, entry, Record(turn.name.record_hash, ownership.epoch, ownership.generation, sequence, body)))
+        else:
+            turn.emit(fx.Append(ledger.ledger, entry, body))
+        turn.use_room()
+        return entry
+
+    def put(self, outgoing: list[Outgoing]) -> None:
+        """Entries that were taken leave in this order."""
+        self.outbox.extend(outgoing)
+
+    def send(self) -> None:
+        """Sends what was taken, as far as the window allows."""
+        while self.outbox and self._turn.room > 0 and self.has_window:
+            outgoing = self.outbox.popleft()
+            if outgoing.record is not None:
+                self.unconfirmed[outgoing.record] = outgoing
+            self.append(outgoing.body, outgoing.record)
+
+    def answered(self, ledger: int, entry: int, stored_bytes: int) -> Sent | None:
+        """An entry is acknowledged. Answers come in order; None: it is one of a ledger that was left."""
+        current = self.current
+        if current is None or current.ledger != ledger or not current.in_flight or current.in_flight[0].entry != entry:
+            return None
+        sent = current.in_flight.popleft()
+        current.acked_entry = entry
+        current.stored_bytes += stored_bytes
+        if sent.record is not None:
+            current.acked_record = sent.record
+            self.tries = 0
+        return sent
+
     def put_back(self) -> list[Delta]:
         """Everything that is not durable, to be written again elsewhere."""
         deltas = [self.unconfirmed[n].delta for n in sorted(self.unconfirmed)] + [o.delta for o in self.outbox]
         self.unconfirmed.clear()
         self.outbox.clear()
         return deltas
-
-    def forget(self) -> None:
-        self.phase, self.current, self.retry_at_s, self.missing = WriterPhase.IDLE, None, None, False

@@ -1,6 +1,6 @@
 """Whole states in Pulsar's form: what one flush of a cursor in `format = "pulsar"` is, and which state may be written.
 
-Implements `core.whole_states.StateWriter`. Owns the limits that Pulsar names and their order (see `Limits`), and the one
+Implements `core.whole_form.StateWriter`. Owns the limits that Pulsar names and their order (see `Limits`), and the one
 policy that leaves something out (PIP-299's priority: the subscription's properties, the producers' last sequence ids, acks;
 the oldest acks are kept), which is off unless the operator turns it on. Does not own the bytes (`format.pulsar`).
 
@@ -22,7 +22,7 @@ from cursorkeeper.core.limits import KIB, MIB
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import PartialKey
-from cursorkeeper.core.whole_states import DoesNotFit, Taken
+from cursorkeeper.core.whole_form import DoesNotFit, Taken
 from cursorkeeper.format.pulsar import chunks, cursor_info, position_info, ranges
 from cursorkeeper.format.pulsar.states import from_ack_state
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo

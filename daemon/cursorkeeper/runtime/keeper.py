@@ -18,18 +18,19 @@ from typing import Any
 
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
-from cursorkeeper.core import answers, evidence, fencing
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.answers import DELETE_AGAIN, UNAVAILABLE_REMEDY
+from cursorkeeper.core import fencing
+from cursorkeeper.core.claim import STOPPING, STOPPING_REMEDY
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.footer import Mark
 from cursorkeeper.core.intake_check import IntakeCheck
 from cursorkeeper.core.limits import Limits
-from cursorkeeper.core.machine import Counters, CursorMachine
+from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import ROOT, CursorName
-from cursorkeeper.core.opening import STOPPING, STOPPING_REMEDY
-from cursorkeeper.core.table import LIVE, OPENING, State
-from cursorkeeper.core.whole_states import StateWriter
+from cursorkeeper.core.proof import DELETE_AGAIN, UNAVAILABLE_REMEDY
+from cursorkeeper.core.table import LIVE, OPENING
+from cursorkeeper.core.turn import Counters
+from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.admission import Lane, Pace
 from cursorkeeper.runtime.footers import FooterStore
@@ -421,7 +422,7 @@ class Keeper:
             runner.prove(attach, lambda proof: self._held_by_another(runner, proof, request, attach, listener), request.waited_s)
             return
         if runner.machine.state in OPENING:
-            runner.machine.opening.allow(request)
+            runner.machine.claim.allow(request)
         runner.attach(attach, listener, request)
 
     def _check_token(self, name: CursorName, runner: CursorRunner | None, given: int) -> None:
@@ -429,19 +430,19 @@ class Keeper:
         cursor that is not held is compared with the footer by its claim."""
         known = self._waiting.fencing_token(name)
         if runner is not None and not runner.is_ended:
-            known = max(known, fencing.known(runner.machine))
+            known = max(known, runner.machine.ownership.fencing.known)
         if given < known:
             raise RefusedError(Refusal.FENCED, name.display, fencing.why_fenced(given, known), fencing.REMEDY)
 
     def _look_at_end(self, runner: CursorRunner, attach: int, waiting: Waiting) -> None:
-        """Who waits for the end of a cursor waits for ZooKeeper no longer than an open does (`answers`), and who wants to delete it by
+        """Who waits for the end of a cursor waits for ZooKeeper no longer than an open does (`proof`), and who wants to delete it by
         name waits no longer whatever the end waits for."""
         if self._waiting.get(attach) is not waiting or runner.is_ended:
             return
         now, limit_s = self._clock(), self.limits.answer_wait_max_ms / 1000
-        if not (waiting.by_name or answers.is_end_with_zookeeper(runner.machine)):
+        if not (waiting.by_name or runner.machine.proof.is_end_with_zookeeper):
             waiting.since_s = None
-        elif evidence.is_footer_held(runner.machine):
+        elif runner.machine.evidence.is_footer_held:
             waiting.since_s = max(waiting.since_s or now, self._heard_s)
         else:
             waiting.since_s = waiting.since_s or now
@@ -606,7 +607,7 @@ class Keeper:
     def _fail(self, runner: CursorRunner, error: BaseException) -> None:
         self.failures.append(error)
         self.telemetry.log("bug: cursor stopped", cursor=str(runner.name), error=repr(error))
-        runner.machine.state = State.REFUSED
+        runner.machine.life.stop()
         self._rest(runner)
         self._forget(runner)
         listeners = list(runner.listeners.values())
@@ -757,7 +758,7 @@ class Keeper:
             return
         if self._clock() >= oldest + self.limits.bookkeeper_away_ms / 1000:
             for runner in self._wanting:
-                if runner.machine.no_room_since_s is None:
+                if runner.machine.turn.no_room_since_s is None:
                     self._make_ready(runner)
         self._watch_room()
 

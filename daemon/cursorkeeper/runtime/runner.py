@@ -360,7 +360,7 @@ class CursorRunner:
     def tell_ended(self) -> None:
         """Tells whoever waits for this end, once."""
         for question in list(self._asked):
-            self._answer(question, Gone(self.machine.answers.waited_s(question, self._services.clock())))
+            self._answer(question, Gone(self.machine.questions.waited_s(question, self._services.clock())))
         waiting, self.on_ended = self.on_ended, []
         for callback in waiting:
             callback(self)
@@ -426,7 +426,7 @@ class CursorRunner:
 
         if not lane.enter(self._age, begin):
             waited = True
-            self.machine.hold(token)
+            self.machine.turn.hold(token)
 
     def _learn(self, outcome: ev.Event) -> None:
         if isinstance(outcome, HEARD):
@@ -556,7 +556,7 @@ class CursorRunner:
         try:
             deployment, ledgers = await self._services.footers.deployment(), await self._services.own_ledgers()
             metadata = ledger_calls.custom_metadata(
-                self.name, effect.epoch, effect.generation, self.machine.writer_id, deployment, form=effect.format, more=effect.metadata
+                self.name, effect.epoch, effect.generation, self.machine.turn.writer, deployment, form=effect.format, more=effect.metadata
             )
             ledger, self.shrunk_ledger = await ledger_calls.create(ledgers, self._services.policy, metadata)
         except (bk.GatewayError, zk.ZooKeeperError) as e:
@@ -600,7 +600,7 @@ class CursorRunner:
         self._services.telemetry.log("ledger left to garbage collection", cursor=str(self.name), ledger=ledger)
 
     def _wait_for(self, why: str) -> None:
-        self.machine.waiting_for = why
+        self.machine.turn.wait_for(why)
 
     def _footer_changed(self, _fired: WatchFired) -> None:
         if not self.is_ended:

@@ -56,8 +56,8 @@ class Handle:
         """Sends Opened, the state and the first credit."""
         self.opened(OpenResult.OPENED)
         self.session.outbox.put_state(self.handle, self._state(machine, created))
-        if machine.pause_reason:
-            self.on_pause(machine.pause_reason)
+        if machine.pause.reason:
+            self.on_pause(machine.pause.reason)
 
     def on_continued(self, machine: CursorMachine) -> None:
         """Opened without a state, and credit: the source has the state."""
@@ -66,8 +66,8 @@ class Handle:
         self.session.answered(self)
         self._send(opened=pb.Opened(handle=self.handle, epoch=machine.epoch, generation=machine.generation, resumed=True))
         self._send(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
-        if machine.pause_reason:
-            self.on_pause(machine.pause_reason)
+        if machine.pause.reason:
+            self.on_pause(machine.pause.reason)
 
     def _state(self, machine: CursorMachine, created: bool) -> Iterator[pb.KeeperMessage]:
         """The handle is live from StateEnd on: until then its source cannot know what it may send."""

@@ -18,7 +18,7 @@ PARTIALS_PER_PART = 2_000
 def messages(handle: int, machine: CursorMachine, *, created: bool = False) -> Iterator[pb.KeeperMessage]:
     """Opened, the parts, StateEnd. Made from the state as it lives: nothing changes it while its handle waits for them, and
     when the handle ends (somebody else took the cursor over) the rest must not be made."""
-    footer, state = machine.commit.committed, machine.acks
+    footer, state = machine.ownership.committed, machine.acks
     opened = pb.Opened(handle=handle, epoch=machine.epoch, generation=machine.generation, created=created)
     if footer is not None:
         opened.mark_delete.CopyFrom(codec.position_to(footer.mark_delete))

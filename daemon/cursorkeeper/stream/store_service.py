@@ -8,9 +8,7 @@ from typing import Any
 
 import grpc
 
-from cursorkeeper.core import fencing
 from cursorkeeper.core.errors import DamageError, RefusedError
-from cursorkeeper.core.footer import FORMAT_NATIVE
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import OPENING
 from cursorkeeper.runtime.keeper import Keeper
@@ -43,13 +41,13 @@ def info_of(runner: CursorRunner) -> pb.CursorInfo:
         appends_in_flight=machine.writer.in_flight,
         chain_ledgers=len(machine.chain),
         waiting_for=machine.waiting_for,
-        format=FORMAT_NATIVE if machine.state_writer is None else machine.state_writer.format,
-        cursor_metadata_size_in_memory_bytes=machine.metadata_bytes,
-        truncated_acks=machine.truncated_acks,
-        paused_for=machine.paused_for,
-        flush_interval_ms=machine.flush_interval_ms,
+        format=machine.form.name,
+        cursor_metadata_size_in_memory_bytes=machine.form.metadata_bytes,
+        truncated_acks=machine.flow.truncated_acks,
+        paused_for=machine.pause.paused_for,
+        flush_interval_ms=machine.form.interval_ms,
         held=True,
-        fencing_token=fencing.committed(machine),
+        fencing_token=machine.ownership.fencing.committed,
     )
 
 

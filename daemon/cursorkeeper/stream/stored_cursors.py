@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import fencing
+from cursorkeeper.core.claim import OPEN_ELSEWHERE_REMEDY
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError
 from cursorkeeper.core.footer import Footer, FooterState, mark_of
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.opening import OPEN_ELSEWHERE_REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -133,11 +133,11 @@ class _CursorCollector(Collector):
             machine = runner.machine
             states[str(machine.state)] = states.get(str(machine.state), 0) + 1
             chain_max = max(chain_max, len(machine.chain))
-            paused += machine.paused
-            waiting += machine.answers.waiting
-            size_sum += machine.metadata_bytes
-            size_max = max(size_max, machine.metadata_bytes)
-            truncated += machine.truncated_acks
+            paused += bool(machine.pause.paused_for)
+            waiting += machine.questions.waiting
+            size_sum += machine.form.metadata_bytes
+            size_max = max(size_max, machine.form.metadata_bytes)
+            truncated += machine.flow.truncated_acks
             for name in sums:
                 sums[name] += getattr(machine.counters, name)
         cursors = GaugeMetricFamily("cursorkeeper_cursors", "Cursors held, by state.", labels=["state"])

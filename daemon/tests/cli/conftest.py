@@ -71,7 +71,7 @@ class CliWorld(World):
             source.ack(acks(7, *range(at + 1, at + 19, 2)))
             await source.durable()
             async with asyncio.timeout(60):
-                while source.machine.snapshot is not None:  # noqa: ASYNC110 - a machine tells its listener nothing of snapshots
+                while source.machine.snapshots.run is not None:  # noqa: ASYNC110 - a machine tells its listener nothing of snapshots
                     await asyncio.sleep(0.01)
         await self.close(source)
         footer = await self.footer(name)

@@ -7,7 +7,6 @@ import pytest
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.evidence import away_at_s, waited_at_s
 from cursorkeeper.core.limits import Limits
 from daemon.tests.support.machine_bench import Bench, Owner
 
@@ -24,19 +23,19 @@ def _at(second: float) -> tuple[Bench, Owner]:
 
 def test_nothing_that_waits_is_no_evidence() -> None:
     _, a = _at(0)
-    assert waited_at_s(a.machine) is None and away_at_s(a.machine) is None
+    assert a.machine.evidence.waited_at_s is None and a.machine.evidence.away_at_s is None
 
 
 def test_a_request_that_waits_for_its_turn_here_is_no_evidence_until_it_is_sent() -> None:
     bench, a = _at(0)
     a.ack(1)
     creating = a.hold(fx.CreateLedger)
-    assert away_at_s(a.machine) == BEGAN_S + AWAY_S
-    a.machine.hold(creating.token)
-    assert away_at_s(a.machine) is None and waited_at_s(a.machine) == BEGAN_S + AWAY_S
+    assert a.machine.evidence.away_at_s == BEGAN_S + AWAY_S
+    a.machine.turn.hold(creating.token)
+    assert a.machine.evidence.away_at_s is None and a.machine.evidence.waited_at_s == BEGAN_S + AWAY_S
     bench.now = BEGAN_S + 5
     a.step(ev.Sent(creating.token))
-    assert away_at_s(a.machine) == BEGAN_S + 5 + AWAY_S, "it was sent five seconds later than the acks came"
+    assert a.machine.evidence.away_at_s == BEGAN_S + 5 + AWAY_S, "it was sent five seconds later than the acks came"
 
 
 def test_what_has_failed_is_evidence_from_then_on_however_often_it_is_tried_again() -> None:
@@ -45,12 +44,12 @@ def test_what_has_failed_is_evidence_from_then_on_however_often_it_is_tried_agai
     creating = a.hold(fx.CreateLedger)
     bench.now = BEGAN_S + 5
     a.step(ev.LedgerCreateFailed(creating.token, "no bookies"))
-    assert away_at_s(a.machine) == BEGAN_S + 5
+    assert a.machine.evidence.away_at_s == BEGAN_S + 5
     a.todo.clear()
     again = a.hold(fx.CreateLedger)
-    assert away_at_s(a.machine) == BEGAN_S + 5, "the second try is not answered yet"
-    a.machine.hold(again.token)
-    assert away_at_s(a.machine) is None, "nor is it sent"
+    assert a.machine.evidence.away_at_s == BEGAN_S + 5, "the second try is not answered yet"
+    a.machine.turn.hold(again.token)
+    assert a.machine.evidence.away_at_s is None, "nor is it sent"
 
 
 def test_an_append_that_is_not_answered() -> None:
@@ -60,7 +59,7 @@ def test_an_append_that_is_not_answered() -> None:
     bench.now = BEGAN_S + 1
     a.ack(2)
     a.hold(fx.Append)
-    assert away_at_s(a.machine) == BEGAN_S + AWAY_S, "the oldest one counts"
+    assert a.machine.evidence.away_at_s == BEGAN_S + AWAY_S, "the oldest one counts"
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -70,19 +69,19 @@ def test_a_footer_write(is_lost: bool) -> None:
     a.ack(1)
     naming = a.hold(fx.WriteFooter)
     a.go(lambda: not a.machine.writer.in_flight)
-    a.machine.hold(naming.token)
-    assert away_at_s(a.machine) is None
+    a.machine.turn.hold(naming.token)
+    assert a.machine.evidence.away_at_s is None
     bench.now = BEGAN_S + 5
     a.step(ev.Sent(naming.token))
-    assert away_at_s(a.machine) == BEGAN_S + 5 + AWAY_S
+    assert a.machine.evidence.away_at_s == BEGAN_S + 5 + AWAY_S
     if is_lost:
         a.unknown(naming)
-        assert away_at_s(a.machine) == BEGAN_S + 5
+        assert a.machine.evidence.away_at_s == BEGAN_S + 5
 
 
 def test_a_chain_at_its_hard_limit_is_evidence_only_while_no_snapshot_is_under_way() -> None:
     bench, a = _at(0)
-    a.machine.limits = Limits(chain_ledgers_max=1, chain_ledgers_hard_max=2, snapshot_interval_min_s=50.0)
+    a.machine.turn.limits = Limits(chain_ledgers_max=1, chain_ledgers_hard_max=2, snapshot_interval_min_s=50.0)
     for entry in (1, 2):
         a.ack(entry)
         a.go()
@@ -92,8 +91,8 @@ def test_a_chain_at_its_hard_limit_is_evidence_only_while_no_snapshot_is_under_w
     began = bench.now
     a.ack(3)
     a.go(lambda: not a.todo)
-    assert a.machine.snapshot is None and away_at_s(a.machine) == began + AWAY_S
+    assert a.machine.snapshots.run is None and a.machine.evidence.away_at_s == began + AWAY_S
     a.step(ev.Snapshot())
     creating = a.hold(fx.CreateLedger)
-    a.machine.hold(creating.token)
-    assert a.machine.snapshot is not None and away_at_s(a.machine) is None, "it waits for its turn"
+    a.machine.turn.hold(creating.token)
+    assert a.machine.snapshots.run is not None and a.machine.evidence.away_at_s is None, "it waits for its turn"

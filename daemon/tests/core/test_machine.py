@@ -14,7 +14,7 @@ from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.footer import EmptyBase, FooterState, InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import FIRST, Position
-from cursorkeeper.core.snapshotting import SnapshotPhase
+from cursorkeeper.core.snapshots import SnapshotPhase
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import Delta
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
@@ -355,10 +355,10 @@ def test_decision_21_acks_wait_while_the_snapshot_moves() -> None:
     closing = a.hold(fx.CloseLedger)
     a.ack(2)
     a.go(lambda: not a.todo)
-    assert a.machine.snapshot is not None and a.machine.snapshot.plan is None
-    assert a.machine.snapshot.phase is SnapshotPhase.MOVING
+    assert a.machine.snapshots.run is not None and a.machine.snapshots.run.plan is None
+    assert a.machine.snapshots.run.phase is SnapshotPhase.MOVING
     a.do(closing)
-    a.go(lambda: a.machine.snapshot is not None and a.machine.snapshot.plan is not None)
+    a.go(lambda: a.machine.snapshots.run is not None and a.machine.snapshots.run.plan is not None)
     assert bench.chain[-1] == a.machine.writer.current.ledger  # type: ignore[union-attr]
     a.go()
     assert a.durable == a.seq
@@ -388,7 +388,7 @@ def test_decision_21_a_delta_lies_in_front_of_every_segment_if_there_is_one() ->
     bench.ask()
 
 
-def test_decision_22_a_base_whose_ledger_has_a_damaged_delta_in_front_bars_the_fall_back() -> None:
+def test_rule_41_a_base_whose_ledger_has_a_damaged_delta_in_front_bars_the_fall_back() -> None:
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A", flush_interval_ms=10_000)
     a.ack(1)
@@ -543,7 +543,7 @@ def test_whatever_is_lost_or_late_the_next_owner_has_everything_confirmed(moves:
             case "tick":
                 a.go_a_little()
             case "snapshot":
-                a.machine.cost.delta_bytes, a.machine.cost.records = 2_000_000, max(1, a.machine.cost.records)
+                a.machine.flow.cost.delta_bytes, a.machine.flow.cost.records = 2_000_000, max(1, a.machine.flow.cost.records)
             case "lose append" | "drop append" if isinstance(pending, fx.Append):
                 a.todo.remove(pending)
                 a.applied_but_unknown(pending) if move == "lose append" else a.unknown(pending)

@@ -17,7 +17,7 @@ from cursorkeeper.core.machine import HANDLERS, CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.table import ENDED, HANDLED, LATE, LIVE, MOVES, OWNING, State, check_move, diagram, is_handled
+from cursorkeeper.core.table import ENDED, HANDLED, LATE, LIVE, MOVES, OWNING, STATES, State, is_handled
 
 EVENTS: tuple[type, ...] = get_args(ev.Event)
 VALUES: dict[str, Any] = {
@@ -75,9 +75,9 @@ LATE_OR_FOREIGN = [
 def test_an_event_of_no_attempt_does_nothing(state: State, event: type) -> None:
     """A late or foreign answer is recognised by its token, in every state: no write, no append, no confirmation, no end."""
     machine = CursorMachine(CursorName("t", "s"), Limits(), "w")
-    machine.state, machine.epoch, machine.attach = state, 3, 5
+    machine.life.state, machine.ownership.epoch, machine.handles.attach = state, 3, 5
     if state in (State.CLOSING, State.DELETING):
-        machine.commit.propose(machine.footer(), Purpose.CLOSE, 1)
+        machine.ownership.commit.propose(machine.form.footer(), Purpose.CLOSE, 1)
     out = machine.step(an(event), 0.0)
     assert machine.state is state or {machine.state, state} <= LIVE
     assert not [e for e in out if isinstance(e, fx.WriteFooter | fx.Append | fx.Confirm | fx.Ended)]
@@ -98,7 +98,7 @@ def test_every_state_can_be_reached() -> None:
 def test_decision_24_states() -> None:
     # FENCING and READING retry in place; REFUSED is reachable from all three
     for state in (State.CLAIMING, State.FENCING, State.READING):
-        check_move(state, state)
+        STATES.check(state, state)
         assert (state, State.REFUSED) in MOVES
     # from NOT_PERSISTABLE one may close, delete or roll
     for state in (State.CLOSING, State.DELETING, State.ROLLING):
@@ -111,11 +111,11 @@ def test_decision_24_states() -> None:
 
 def test_an_illegal_move_raises() -> None:
     with pytest.raises(IllegalTransitionError, match="CLOSED -> READY"):
-        check_move(State.CLOSED, State.READY)
+        STATES.check(State.CLOSED, State.READY)
 
 
 def test_the_diagram_shows_every_move() -> None:
-    text = diagram()
+    text = STATES.diagram()
     assert text.startswith("stateDiagram-v2\n    [*] --> CLOSED")
     for (before, after), why in MOVES.items():
         assert f"    {before} --> {after}: {why}" in text

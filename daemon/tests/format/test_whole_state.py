@@ -14,7 +14,7 @@ from cursorkeeper.core.limits import KIB, MIB
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import CursorProperties, Delta, MarkDeleteProperties, Partial, PartialKey, Stamp
-from cursorkeeper.core.whole_states import DoesNotFit, Taken
+from cursorkeeper.core.whole_form import DoesNotFit, Taken
 from cursorkeeper.format.pulsar import chunks, cursor_info, position_info, ranges
 from cursorkeeper.format.pulsar.compression import expand
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo

@@ -54,7 +54,7 @@ async def test_who_opened_it_since_the_search_keeps_it(world: OrphanWorld) -> No
     orphan, _ = await world.orphan()
     source = await world.source()
     removed = await world.removed(orphan)
-    assert removed.ending is Ending.TAKEN and source.machine.writer_id in removed.said
+    assert removed.ending is Ending.TAKEN and source.machine.turn.writer in removed.said
     await world.close(source)
     assert (await world.removed(orphan)).ending is Ending.TAKEN, "closed again, and not the footer that was found"
 

@@ -103,7 +103,7 @@ class Life:
         source.send(ev.SetLayout(source.attach, source.seq, source.machine.generation, self.layout()))
 
     def reset(self, source: Source) -> None:
-        if not source.machine.resets:
+        if not source.machine.flow.resets:
             source.seq += 1
             source.send(ev.Reset(source.attach, source.seq, source.machine.generation, Position(*self.place())))
 

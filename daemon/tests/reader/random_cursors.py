@@ -48,7 +48,7 @@ from cursorkeeper.core.values import (
     SnapshotEnd,
     Stamp,
 )
-from cursorkeeper.core.whole_states import Taken
+from cursorkeeper.core.whole_form import Taken
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.codec import Codec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cursorkeeper.core.footer import Footer
-from cursorkeeper.core.whole_states import StateWriter
+from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format import footer as footer_bytes
 from daemon.tests.releases.recorded import Recorded
 from daemon.tests.support.world import Source, World

@@ -11,7 +11,7 @@ import pytest
 
 from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.core.footer import FooterState
-from cursorkeeper.core.whole_states import StateWriter
+from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.gc import collect

@@ -619,14 +619,14 @@ async def test_the_slow_poll_is_spread_over_its_period() -> None:
     world = World(keeper_limits=KeeperLimits(footer_poll_s=10.0))
     keeper = await world.keeper()
     await sources(keeper, 50)
-    began, most = sum(r.machine._tokens for r in keeper.cursors.values()), 0
+    began, most = sum(r.machine.turn._tokens for r in keeper.cursors.values()), 0
     for _ in range(100):
-        before = sum(r.machine._tokens for r in keeper.cursors.values())
+        before = sum(r.machine.turn._tokens for r in keeper.cursors.values())
         await asyncio.sleep(0.1)
-        most = max(most, sum(r.machine._tokens for r in keeper.cursors.values()) - before)
+        most = max(most, sum(r.machine.turn._tokens for r in keeper.cursors.values()) - before)
     assert most <= 5
     await asyncio.sleep(11)
-    assert sum(r.machine._tokens for r in keeper.cursors.values()) - began >= 2 * 50, "each of them twice"
+    assert sum(r.machine.turn._tokens for r in keeper.cursors.values()) - began >= 2 * 50, "each of them twice"
 
 
 def turns() -> int:

@@ -19,7 +19,7 @@ from cursorkeeper.core.footer import EntryAddress, Footer, InlineBase, SnapshotB
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.snapshotting import SnapshotPhase
+from cursorkeeper.core.snapshots import SnapshotPhase
 from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Record, Segment
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import footer as footer_bytes
@@ -104,10 +104,10 @@ async def kept() -> Kept:
     await source.open()
     source.ack(acks(DATA, 1))
     machine = source.machine
-    await until(lambda: machine.snapshot is not None and machine.snapshot.phase is SnapshotPhase.MOVING)
+    await until(lambda: machine.snapshots.run is not None and machine.snapshots.run.phase is SnapshotPhase.MOVING)
     source.ack(acks(DATA, 2))
     await until(lambda: machine.counters.snapshots > 0)
-    machine.limits = Limits()
+    machine.turn.limits = Limits()
     source.ack(acks(DATA, 3))
     await source.durable()
     source.ack(acks(DATA, 4))
@@ -159,7 +159,7 @@ async def test_rule_41_a_delta_in_front_of_the_snapshot_is_harmless_and_bars_the
     source = await here.opened()
     await here.assert_all_there(source)
     await until(lambda: source.machine.counters.snapshots > 0)
-    footer = source.machine.commit.committed
+    footer = source.machine.ownership.commit.committed
     assert footer is not None and isinstance(footer.base, SnapshotBase) and footer.base.ledger != here.base.ledger
 
 
@@ -186,7 +186,7 @@ async def test_a_damaged_snapshot_falls_back(how: Damage, part: str) -> None:
     await here.assert_all_there(source)
     # rebased in the next footer write, and a snapshot soon
     await until(lambda: source.machine.counters.snapshots > 0)
-    committed = source.machine.commit.committed
+    committed = source.machine.ownership.commit.committed
     assert committed is not None and committed.previous is not None
     assert committed.previous.base == here.footer.previous.base
     assert {here.previous_ledger, here.base.ledger} <= {c.ledger for c in committed.previous.chain}
@@ -198,7 +198,7 @@ async def test_a_damaged_snapshot_falls_back(how: Damage, part: str) -> None:
 
 async def _assert_fell_back(here: Kept) -> None:
     source = await here.opened(Limits())
-    assert here.footer.previous is not None and source.machine.base == here.footer.previous.base
+    assert here.footer.previous is not None and source.machine.ownership.base == here.footer.previous.base
     await here.assert_all_there(source)
 
 

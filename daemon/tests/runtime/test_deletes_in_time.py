@@ -78,7 +78,7 @@ async def test_a_cursor_that_is_not_held_is_left_as_it_was() -> None:
     world.zookeeper.stop()
     began = asyncio.get_running_loop().time()
     told = deletes(keeper)
-    await until(lambda: keeper.cursors[NAME].machine.answers.waiting == 1)
+    await until(lambda: keeper.cursors[NAME].machine.questions.waiting == 1)
     assert "it was not deleted" in await is_told_in_time(told, began)
     assert not keeper.cursors
     world.zookeeper.start()

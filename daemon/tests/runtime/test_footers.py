@@ -30,7 +30,7 @@ async def test_a_parent_that_is_missing_twice_is_tried_again() -> None:
     world = World()
     made = Source(await world.keeper())
     await made.open()
-    footer = made.machine.commit.committed
+    footer = made.machine.ownership.commit.committed
     assert footer is not None
     session = World().zookeeper.session()
     await session.start()

@@ -121,7 +121,7 @@ async def test_a_doubt_that_comes_later_keeps_what_was_called_garbage() -> None:
 
 @virtual
 async def test_what_a_footer_can_still_name_is_no_garbage() -> None:
-    footer = (await owned(World(), "only")).machine.commit.committed
+    footer = (await owned(World(), "only")).machine.ownership.commit.committed
     assert footer is not None
     footer = replace(footer, epoch=5)
     for state, verdicts in (

@@ -179,7 +179,7 @@ async def test_a_bug_in_one_cursor_ends_that_cursor_only() -> None:
     await broken.open()
     await healthy.open()
     waits = Source(keeper, named(1))
-    broken.machine.acks = None  # type: ignore[assignment]
+    broken.machine.flow.acks = None  # type: ignore[assignment]
     broken.ack(acks(DATA, 1))
     assert broken.told.refused is not None and broken.told.refused[0] == "UNAVAILABLE"
     await healthy.durable(healthy.ack(acks(DATA, 1)))
@@ -201,7 +201,7 @@ async def test_a_bug_while_the_keeper_closes_does_not_hold_it_up() -> None:
     world.zookeeper.faults.next("set", UnknownNotDone(), times=3)
     closing = asyncio.get_running_loop().create_task(keeper.close(timeout_s=15.0))
     await asyncio.sleep(0.01)
-    runner.machine.commit = None  # type: ignore[assignment]
+    runner.machine.ownership.commit = None  # type: ignore[assignment]
     started = asyncio.get_running_loop().time()
     await closing
     assert asyncio.get_running_loop().time() - started < 5.0
@@ -345,7 +345,7 @@ async def test_zookeeper_away_holds_up_only_what_needs_a_footer() -> None:
 
 
 def footer_chain(made: Source) -> list[int]:
-    committed = made.machine.commit.committed
+    committed = made.machine.ownership.commit.committed
     assert committed is not None
     return [c.ledger for c in committed.chain]
 

@@ -17,7 +17,7 @@ from daemon.tests.support.world import Source, World
 async def claimed() -> Footer:
     made = Source(await World().keeper())
     await made.open()
-    footer = made.machine.commit.committed
+    footer = made.machine.ownership.commit.committed
     assert footer is not None
     return footer
 

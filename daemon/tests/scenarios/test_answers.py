@@ -283,7 +283,7 @@ def test_s23_what_was_accepted_is_durable_before_it_is_shown() -> None:
     attaches(a, 2)
     append = a.hold(fx.Append)
     a.go(horizon_s=1.0)
-    assert not a.machine.answers.waiting, "the proof is there"
+    assert not a.machine.questions.waiting, "the proof is there"
     assert a.streamed == 0
     a.do(append)
     a.go(horizon_s=1.0)
@@ -506,7 +506,7 @@ def test_who_resumes_again_and_again_leaves_no_more_than_two_handles_may() -> No
         breaks(a)
         attaches(a, attach, resume=mine, source="s/1")
         assert a.continued == 1, "the second is resumed, the third is not"
-    assert a.machine.attach_waiting == 3 and a.machine.progress.unconfirmed_bytes
+    assert a.machine.handles.waiting == 3 and a.machine.progress.unconfirmed_bytes
     a.go()
     assert a.streamed == 1 and a.machine.progress.is_clear, "it is shown the state when all of it is durable"
     breaks(a)

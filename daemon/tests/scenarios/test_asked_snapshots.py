@@ -10,7 +10,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.snapshotting import TAKEN
+from cursorkeeper.core.snapshots import TAKEN
 from cursorkeeper.core.table import State
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 
@@ -34,7 +34,7 @@ def test_a_few_deltas_become_a_snapshot_when_it_is_asked_for() -> None:
     [told] = _told(a)
     base = bench.footer.base
     assert isinstance(base, SnapshotBase) and told.fields == {"ledger": base.ledger, "bytes": base.length}
-    assert a.machine.cost.records == 0, "a reader needs none of the deltas before it"
+    assert a.machine.flow.cost.records == 0, "a reader needs none of the deltas before it"
     assert bench.footer.previous is not None and {c.ledger for c in bench.footer.previous.chain} == before
     # nothing was acked since: the cost rule would never take the second one
     a.step(ev.Snapshot())
@@ -104,7 +104,7 @@ def test_a_deposed_owner_takes_none() -> None:
     b = bench.opened("B")
     a.go()
     assert a.state is State.DEPOSED and not _told(a)
-    assert bench.footer.writer == b.machine.writer_id
+    assert bench.footer.writer == b.machine.turn.writer
     bench.ask()
 
 

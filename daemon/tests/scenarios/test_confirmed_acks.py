@@ -276,7 +276,7 @@ def test_s08_a_fall_back_replays_the_previous_and_the_current_chain() -> None:
     a.go(lambda: a.durable == 2)
     a.do(switch)
     # after the switch, without another snapshot
-    a.machine.limits = Limits()
+    a.machine.turn.limits = Limits()
     a.ack(3)
     a.go()
     assert bench.confirmed == {(DATA, 1), (DATA, 2), (DATA, 3)}
@@ -357,7 +357,7 @@ def test_s10_a_roll_aborts_the_snapshot() -> None:
     second = next(e for e in a.todo if isinstance(e, fx.Append) and type(e.record.body).__name__ == "Segment")
     a.todo.remove(second)
     a.unknown(second)
-    assert a.machine.snapshot is None, "aborted"
+    assert a.machine.snapshots.run is None, "aborted"
     a.go()
     a.ack(1)
     switch = _hold_switch(a)

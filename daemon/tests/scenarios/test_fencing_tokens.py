@@ -20,6 +20,8 @@ from cursorkeeper.core.commit import Purpose
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.footer import Footer, FooterState, mark_of, tombstone_of
 from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.format import footer as footer_codec
@@ -121,7 +123,7 @@ async def test_s25_the_claims_own_write_has_the_token() -> None:
     gate = Gate(b)
     new = asks(b, NEW)
     await gate.came.wait()
-    outstanding = b.cursors[NAME].machine.commit.outstanding
+    outstanding = b.cursors[NAME].machine.ownership.commit.outstanding
     assert outstanding is not None and (outstanding.purpose, outstanding.footer.fencing_token) == (Purpose.CLAIM, NEW)
     gate.open()
     await new.told.until(lambda: new.told.machine is not None)
@@ -223,17 +225,17 @@ def test_s30_every_footer_write_carries_it(monkeypatch: pytest.MonkeyPatch) -> N
     """Of whatever purpose, in both formats: none says less than the footer that it replaces, or than who waits for it."""
     seen: dict[Purpose, int] = {}
 
-    def proposed(self: CursorMachine, value: Footer, purpose: Purpose) -> None:
-        committed = self.commit.committed
+    def proposed(self: Ownership, value: Footer, purpose: Purpose) -> None:
+        committed = self.committed
         known = committed.fencing_token if committed is not None else 0
         assert value.fencing_token >= known, f"{purpose} writes {value.fencing_token} over {known}"
         if value.fencing_token:
-            assert footer_codec.decode(footer_codec.encode(value), self.name).version == 2
+            assert footer_codec.decode(footer_codec.encode(value), CursorName(value.topic, value.subscription)).version == 2
             seen[purpose] = seen.get(purpose, 0) + 1
         propose(self, value, purpose)
 
-    propose = CursorMachine.propose
-    monkeypatch.setattr(CursorMachine, "propose", proposed)
+    propose = Ownership.propose
+    monkeypatch.setattr(Ownership, "propose", proposed)
     for seed in range(1, 200):
         outcome = simulator.run(seed, formats=simulator.BROKERS)
         assert not outcome.violations, outcome.violations[0]
@@ -255,7 +257,7 @@ def test_s30_who_makes_or_writes_footers_is_known() -> None:
                     to = call.func.value
                     if (to.attr if isinstance(to, ast.Attribute) else getattr(to, "id", "")) == "footers":
                         writes.add(path.relative_to(root).as_posix())
-    assert makes == {"core/machine.py", "core/opening.py", "format/footer.py"}
+    assert makes == {"core/ownership.py", "core/claim.py", "format/footer.py"}
     assert writes == {"runtime/runner.py", "orphans/removal.py", "repair/footer.py", "repair/token.py"}
 
 

@@ -74,10 +74,10 @@ def test_a_reset_forgets_the_batches_that_were_queued() -> None:
     a.ack(0)
     a.go()
     a.send(partial(DATA, 5, 10, {1, 2}))
-    assert a.machine.queue
+    assert a.machine.flow.queue
     a.reset(Position(DATA, -1))
     a.go()
-    assert a.machine.pending_acks == a.machine.pending_bytes == 0
+    assert a.machine.flow.pending_acks == a.machine.flow.pending_bytes == 0
     bench.new_generation()
     seq = a.send(partial(DATA, 5, 20, {1, 2}))
     a.go()
@@ -100,7 +100,7 @@ def test_acks_that_were_not_written_are_not_of_the_generation_after_a_reset(wher
     elif where == "carried":
         a.seq += 1
         a.step(ev.SetLayout(a.attach, a.seq, a.machine.generation, (opened(DATA),)))
-    assert bool(a.machine.queue) is (where == "queued") and bool(a.machine.carried) is (where != "queued")
+    assert bool(a.machine.flow.queue) is (where == "queued") and bool(a.machine.flow.carried) is (where != "queued")
     a.reset(Position(DATA, -1))
     a.go()
     bench.new_generation()
@@ -159,7 +159,7 @@ def _silence(bench: Bench, a: Owner) -> list[fx.Append]:
     def is_inline() -> bool:
         while any(isinstance(e, fx.Append) for e in a.todo):
             silent.append(a.hold(fx.Append))
-        return isinstance(bench.footer.base, InlineBase) and a.machine.commit.outstanding is None
+        return isinstance(bench.footer.base, InlineBase) and a.machine.ownership.commit.outstanding is None
 
     a.go(is_inline)
     assert is_inline()
@@ -176,7 +176,7 @@ def test_an_inline_state_leaves_nothing_to_be_written_again() -> None:
     a.ack(1)
     _silence(bench, a)
     assert a.durable == a.seq and a.machine.counters.inline_backstops == 1
-    assert left.ledger in a.deletions() and a.machine.cost.delta_bytes == 0
+    assert left.ledger in a.deletions() and a.machine.flow.cost.delta_bytes == 0
     ledgers = len(a.did(fx.CreateLedger))
     a.go()
     assert len(a.did(fx.CreateLedger)) == ledgers, "nothing waits for a ledger"

@@ -102,7 +102,7 @@ def test_r09_a_limit_does_not_undo_what_is_durable_already() -> None:
 
 def test_r11_without_the_pause_setting_the_state_says_it_and_the_source_is_left_alone() -> None:
     _, a = at_the_limit(limits=Limits(pause_at_limit=False))
-    assert a.state is State.NOT_PERSISTABLE and not pauses(a) and a.machine.paused_for == "limit"
+    assert a.state is State.NOT_PERSISTABLE and not pauses(a) and a.machine.pause.paused_for == "limit"
     assert "managedLedgerMaxUnackedRangesToPersist = 2" in a.machine.waiting_for
     assert [r.event for r in a.reports] == ["state does not fit"]
     a.ack(3, 5)
@@ -129,7 +129,7 @@ def test_acks_that_waited_at_a_limit_do_not_count_as_kept_from_bookkeeper_when_i
     a.bench.now += 600.0
     a.ack(3, 5)
     a.hold(fx.Append)
-    assert a.durable == 1 and a.machine.unfit is None
+    assert a.durable == 1 and not a.machine.form.unfit
     assert len(pauses(a)) == 1 and len(a.did(fx.Resume)) == 1 and not a.machine.counters.inline_backstops
 
 
@@ -137,16 +137,16 @@ def test_r11_the_size_it_looks_at_is_cached_at_each_flush() -> None:
     """PIP-299's cursorMetadataSizeInMemoryBytes: not real time."""
     bench = whole_bench()
     a = bench.opened("A")
-    assert a.machine.metadata_bytes == 0
+    assert a.machine.form.metadata_bytes == 0
     a.ack(1, 5_000)
-    assert a.machine.metadata_bytes == 0
+    assert a.machine.form.metadata_bytes == 0
     a.go()
-    first = a.machine.metadata_bytes
+    first = a.machine.form.metadata_bytes
     assert first == len(position_info.encode(position_info.decode(b"".join(raw(a)[:-1])), writer().settings.form))
     a.ack(60_000)
-    assert a.machine.metadata_bytes == first, "not before the next flush"
+    assert a.machine.form.metadata_bytes == first, "not before the next flush"
     a.go()
-    assert a.machine.metadata_bytes > first
+    assert a.machine.form.metadata_bytes > first
 
 
 def test_r11_the_credit_of_acks_that_wait_at_a_limit_comes_back() -> None:
@@ -333,7 +333,7 @@ def test_r10_a_truncated_state_confirms_and_says_what_is_left_out() -> None:
     b = bench.opened("B")
     assert b.machine.acks.is_acked(DATA, 4) and not b.machine.acks.is_acked(DATA, 6), "the oldest are kept"
     assert [r.event for r in b.reports] == ["state recovered that was truncated when it was written"]
-    assert b.machine.truncated_acks > 0
+    assert b.machine.flow.truncated_acks > 0
 
 
 def test_a_truncated_state_is_sent_only_when_the_committed_footer_says_so() -> None:
@@ -413,7 +413,7 @@ def test_the_note_of_a_truncated_state_outlives_the_switch_to_native() -> None:
     assert bench.footer.truncated is None and bench.footer.format == "native", "two snapshots later"
     b.ack(3)
     b.go()
-    assert b.durable == b.seq and b.truncated_acks == b.machine.truncated_acks == 0, "nothing that is stored is a part any more"
+    assert b.durable == b.seq and b.truncated_acks == b.machine.flow.truncated_acks == 0, "nothing that is stored is a part any more"
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -433,4 +433,4 @@ def test_r17_without_batch_indexes_a_partial_ack_records_nothing(native: bool) -
     state = bench.ask(beyond=tuple((DATA, e) for e in range(6)))
     assert state.partial(DATA, 7) is None and state.is_acked(DATA, 9) and not state.is_acked(DATA, 7)
     assert state.mark_delete == Position(DATA, 5)
-    assert isinstance(a.machine.state_writer, PulsarStateWriter) is not native
+    assert a.machine.form.has_records is native

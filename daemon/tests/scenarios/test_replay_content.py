@@ -110,7 +110,7 @@ def test_d04_a_reset_in_the_middle_of_a_snapshot() -> None:
     # the reset comes between segment and end record
     a.reset(Position(DATA, -1))
     a.go(lambda: bool(a.resets))
-    assert a.machine.snapshot is None
+    assert a.machine.snapshots.run is None
     assert bench.footer.generation == 2 and bench.chain == []
     bench.new_generation()
     # a new snapshot, of the new generation

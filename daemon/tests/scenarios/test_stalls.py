@@ -257,7 +257,7 @@ def test_a_chain_at_its_hard_limit_stays_there_whatever_happens_to_snapshots() -
     attempts = a.machine.counters.snapshots_aborted
     assert 5 <= attempts <= 25, "it backs off"
     assert len(a.did(fx.CreateLedger)) <= attempts + 2 * hard
-    assert a.state is State.NOT_PERSISTABLE and a.durable < seq and a.machine.paused_for == "chain"
+    assert a.state is State.NOT_PERSISTABLE and a.durable < seq and a.machine.pause.paused_for == "chain"
     assert f"the chain has {hard + 1} ledgers, and" in a.did(fx.Pause)[-1].reason and "failed" in a.did(fx.Pause)[-1].reason
     a.go(horizon_s=200.0)
     assert a.durable == seq and len(bench.chain) == 1 and a.state is State.READY
@@ -291,7 +291,7 @@ def in_its_last_ledger(bench: Bench) -> Owner:
         a.ack(2 * entry)
         a.go(horizon_s=1.0)
     assert len(bench.chain) == bench.limits.chain_ledgers_hard_max
-    a.machine.limits = replace(bench.limits, chain_ledgers_max=bench.limits.chain_ledgers_hard_max + 1)
+    a.machine.turn.limits = replace(bench.limits, chain_ledgers_max=bench.limits.chain_ledgers_hard_max + 1)
     return a
 
 
@@ -301,7 +301,7 @@ def at_its_hard_limit(bench: Bench) -> Owner:
     a.step(ev.Roll())
     a.go(horizon_s=1.0)
     assert a.machine.writer.phase is WriterPhase.IDLE
-    a.machine.limits = bench.limits
+    a.machine.turn.limits = bench.limits
     return a
 
 
@@ -338,7 +338,7 @@ def test_a_close_at_the_hard_limit_tries_a_snapshot_until_one_succeeds(told: str
         a.ack(20)
     else:
         a.step(ev.Attach(2, (LayoutItem(DATA, LayoutState.OPEN, 0),)))  # no message waits for it
-        a.go(lambda: bool(a.machine.carried))
+        a.go(lambda: bool(a.machine.flow.carried))
     a.step(ev.Close())
     began = bench.now
     for _ in range(failures):
@@ -357,7 +357,7 @@ def test_a_close_that_has_nothing_to_write_names_no_ledger_of_a_snapshot_that_it
     a = at_its_hard_limit(bench)
     a.step(ev.Snapshot())
     a.unknown(hold_segment(a))  # its ledger stays in the chain
-    a.go(lambda: a.machine.snapshot is None)
+    a.go(lambda: a.machine.snapshots.run is None)
     segment = hold_segment(a)
     chain = bench.chain
     a.step(ev.Close())

@@ -301,7 +301,7 @@ def test_r13_at_most_one_state_per_interval_and_no_ack_waits_longer() -> None:
     states = a.machine.counters.flushes
     assert max(waited) <= 1.0
     assert states <= (bench.now - began) / 1.0 + 2
-    assert a.machine.flush_interval_ms == 1_000
+    assert a.machine.form.interval_ms == 1_000
 
 
 # ---- what only the footer holds

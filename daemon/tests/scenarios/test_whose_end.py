@@ -82,7 +82,7 @@ def test_the_handle_that_closes_may_still_delete_and_no_other() -> None:
     a.step(ev.Close(1))
     write = a.hold(fx.WriteFooter)
     a.step(ev.Delete(2))
-    assert a.state is State.CLOSING and not a.machine.deleting
+    assert a.state is State.CLOSING
     a.step(ev.Delete(1))
     a.do(write)
     a.go()
@@ -98,7 +98,7 @@ def test_a_stopping_keeper_does_not_repeat_a_lost_claim() -> None:
     a.do(claim)
     a.go()
     assert a.state is State.CLOSED and a.refused is not None and a.refused.code == "SHUTTING_DOWN"
-    assert b.machine.writer_id == bench.footer.writer
+    assert b.machine.turn.writer == bench.footer.writer
 
 
 # ---- who waits for a cursor that is on its way out
@@ -231,7 +231,7 @@ async def test_a_cursor_that_a_bug_stopped_is_opened_again_where_it_was() -> Non
     first = Source(await world.keeper("one"))
     await first.open()
     await first.durable(first.ack(acks(DATA, 1)))
-    first.machine.acks = None  # type: ignore[assignment]
+    first.machine.flow.acks = None  # type: ignore[assignment]
     first.ack(acks(DATA, 2))
     assert first.told.refused is not None and first.told.refused[0] == "UNAVAILABLE"
     elsewhere = Source(await world.keeper("one"))

@@ -20,7 +20,7 @@ from cursorkeeper.core.footer import Base, EmptyBase, Footer, FooterState, Inlin
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
-from cursorkeeper.core.snapshotting import SnapshotPhase, SnapshotRun
+from cursorkeeper.core.snapshots import SnapshotPhase, SnapshotRun
 from cursorkeeper.core.table import LIVE, OWNING
 from cursorkeeper.core.values import LayoutItem, LayoutState, Segment, SnapshotEnd
 from cursorkeeper.format import footer as footer_codec
@@ -197,9 +197,9 @@ class Proofs:
                 check = self.checks[event.token]
                 good = check.version >= check.there
                 self.proved = max(self.proved, check.sent)
-        committed = machine.commit.committed
-        if committed is not None and committed.writer == machine.writer_id:
-            self.proved = max(self.proved, self.writes.get(machine.commit.version, -1))
+        committed = machine.ownership.commit.committed
+        if committed is not None and committed.writer == machine.turn.writer:
+            self.proved = max(self.proved, self.writes.get(machine.ownership.commit.version, -1))
         for effect in effects:
             match effect:
                 case fx.CheckFooter():
@@ -411,7 +411,7 @@ class Checker:
 
     def continued(self, machine: CursorMachine, source: str) -> None:
         """Only who got the state last goes on without it."""
-        last = self.last_shown.get(machine.writer_id)
+        last = self.last_shown.get(machine.turn.writer)
         self.that(last == source, f"{machine.name}: {source} resumes, the state was given to {last} last")
 
     def state_streamed(self, model: Model, machine: CursorMachine) -> set[Atom]:
@@ -484,16 +484,16 @@ class Checker:
 
     def stepped(self, machine: CursorMachine, event: ev.Event, effects: list[fx.Effect]) -> None:
         """One event's cost, and what is said and written because of it."""
-        count = self.steps.setdefault(machine.writer_id, Counter())
+        count = self.steps.setdefault(machine.turn.writer, Counter())
         count["steps"] += 1
         count["effects"] += len(effects)
         if isinstance(event, ev.Tick):
             count["ticks"] += 1
             count["idle ticks"] += not effects
-        proofs = self.proofs.setdefault(machine.writer_id, Proofs())
+        proofs = self.proofs.setdefault(machine.turn.writer, Proofs())
         there = self.monitor.current[machine.name][0] if machine.name in self.monitor.current else -1
         good = proofs.stepped(count["steps"], there, machine, event, effects)
-        self.asking.setdefault(machine.writer_id, Asking()).stepped(machine, event, effects, self.that)
+        self.asking.setdefault(machine.turn.writer, Asking()).stepped(machine, event, effects, self.that)
         self.that(good, f"{machine.name}: a check found a version that had been replaced before it was sent")
         for effect in effects:
             match effect:
@@ -503,7 +503,7 @@ class Checker:
                     self.that(machine.progress.is_clear, f"{machine.name}: a state is told that is not durable")
                 case fx.CreateLedger():
                     self._judge_chain(machine)
-                case fx.Confirm() if machine.state_writer is not None and machine.state in LIVE:
+                case fx.Confirm() if not machine.form.has_records and machine.state in LIVE:
                     self._judge_properties(machine, proofs, effect)
                 case fx.WriteFooter():
                     self._judge_naming(machine, effect.footer)
@@ -511,21 +511,21 @@ class Checker:
     def _judge_properties(self, machine: CursorMachine, proofs: Proofs, confirm: fx.Confirm) -> None:
         """Pulsar's form has no place for the properties of a subscription: the footer holds them before they are confirmed."""
         told = [n for attach, seq, n in proofs.properties if attach == confirm.attach and seq <= confirm.seq]
-        held = machine.commit.committed.cursor_properties if machine.commit.committed is not None else None
+        held = machine.ownership.commit.committed.cursor_properties if machine.ownership.commit.committed is not None else None
         number = int(held.values.get("n", "0")) if held is not None else 0
         self.that(number >= max(told, default=0), f"{machine.name}: properties {told} are confirmed, the footer holds {number}")
 
     def _judge_chain(self, machine: CursorMachine) -> None:
         """A ledger beyond the chain's limit is for the snapshot that shortens the chain."""
-        long = machine.state_writer is None and len(machine.chain) >= machine.limits.chain_ledgers_hard_max
-        self.that(not long or machine.snapshot is not None, f"{machine.name}: one more ledger, and {len(machine.chain)} in the chain")
+        long = machine.form.has_records and len(machine.chain) >= machine.limits.chain_ledgers_hard_max
+        self.that(not long or machine.snapshots.run is not None, f"{machine.name}: one more ledger, and {len(machine.chain)} in the chain")
 
     def _judge_naming(self, machine: CursorMachine, footer: Footer) -> None:
         """A footer leads to a ledger once that holds what a reader needs first: the open record, or a whole state."""
         current = machine.writer.current
         if current is None or current.named or current.ledger not in footer.named_ledgers():
             return
-        good = current.acked_entry >= 0 if machine.state_writer is None else current.acked_record is not None
+        good = current.acked_entry >= 0 if machine.form.has_records else current.acked_record is not None
         self.that(good, f"{machine.name}: ledger {current.ledger} is named, and its first entries are not acknowledged")
 
     def judge_costs(self) -> None:
@@ -537,31 +537,31 @@ class Checker:
     def judge_pause(self, machine: CursorMachine, unanswered_since_s: float) -> None:
         """The source of a cursor whose append is not answered knows it in time, whatever else the daemon does."""
         oldest = machine.progress.oldest_unconfirmed_s
-        if machine.state not in LIVE or machine.state_writer is not None or oldest is None or machine.paused:
+        if machine.state not in LIVE or not machine.form.has_records or oldest is None or machine.pause.paused_for:
             return
-        waits_s = self._clock() - max(unanswered_since_s, oldest, machine.fits_since_s)
+        waits_s = self._clock() - max(unanswered_since_s, oldest, machine.form.fits_since_s)
         limit_s = machine.limits.bookkeeper_away_ms / 1000
         self.that(waits_s <= limit_s + PAUSE_SPARE_S, f"{machine.name}: not paused, {waits_s:.2f} s without an answer, {limit_s} allowed")
 
     def judge_rest(self, machine: CursorMachine) -> None:
         """Nothing breaks any more and everything is durable: what was begun has ended."""
-        snapshot, outstanding = machine.snapshot, machine.commit.outstanding
+        snapshot, outstanding = machine.snapshots.run, machine.ownership.commit.outstanding
         self.that(snapshot is None, f"{machine.name}: a snapshot that began does not end: {snapshot}")
         self.that(outstanding is None, f"{machine.name}: a footer write that was sent is not decided: {outstanding}")
         self.that(machine.writer.is_settled, f"{machine.name}: a ledger is not replaced: {machine.writer.phase}")
 
     def judge_snapshot(self, machine: CursorMachine) -> None:
         """A snapshot is written into one ledger, and goes no further once that is left, unless its switch was sent."""
-        run, outstanding = machine.snapshot, machine.commit.outstanding
+        run, outstanding = machine.snapshots.run, machine.ownership.commit.outstanding
         if run is None or run.phase is SnapshotPhase.MOVING or machine.state not in OWNING:
             return
         if outstanding is not None and outstanding.purpose is Purpose.SWITCH:
             return
         current = machine.writer.current
         ledger = current.ledger if current is not None else -1
-        known = self.snapshots.get(machine.writer_id)
+        known = self.snapshots.get(machine.turn.writer)
         if known is None or known[0] is not run:
-            known = self.snapshots[machine.writer_id] = (run, ledger)
+            known = self.snapshots[machine.turn.writer] = (run, ledger)
         good = ledger == known[1] and machine.writer.is_usable
         self.that(good, f"{machine.name}: a snapshot goes on in ledger {ledger}, {machine.writer.phase.name}; it began in {known[1]}")
 

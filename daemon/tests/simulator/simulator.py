@@ -343,7 +343,7 @@ class SimKeeper(Keeper):
             super().open(name, request, attach, listener)
         finally:
             for machine in self.machines[begun:]:
-                self.check.begun_for[machine.writer_id] = listener
+                self.check.begun_for[machine.turn.writer] = listener
 
     def _new(self, name: CursorName) -> CursorRunner:
         runner = super()._new(name)
@@ -713,7 +713,8 @@ class Simulation:
         if runner is None:
             return "(not held)"
         m = runner.machine
-        return f"(state {m.state}, writer {m.writer.phase.name}, chain {len(m.chain)}, waits for {m.waiting_for!r}, snapshot {m.snapshot})"
+        where = f"state {m.state}, writer {m.writer.phase.name}, chain {len(m.chain)}"
+        return f"({where}, waits for {m.waiting_for!r}, snapshot {m.snapshots.run})"
 
     async def _last_reader(self, node: Node) -> None:
         check = self.check

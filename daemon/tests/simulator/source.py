@@ -80,7 +80,7 @@ class Handle:
         if self.gone:
             return
         check = self.sim.check
-        self.epoch, self.generation, self.writer = machine.epoch, machine.generation, machine.writer_id
+        self.epoch, self.generation, self.writer = machine.epoch, machine.generation, machine.turn.writer
         check.log(f"{self.title} state e{self.epoch} g{self.generation} md{machine.acks.mark_delete}")
         found = check.state_streamed(self.model, machine)
         check.answered(self.model, machine, self.asked, found)
@@ -114,13 +114,13 @@ class Handle:
         self.sim.check.log(f"{self.title} goes on in e{machine.epoch} g{machine.generation}")
         self.sim.check.that(self.resumes is not None, f"{self.title}: goes on, and did not ask for it")
         self.sim.check.continued(machine, self.source)
-        committed = machine.commit.committed
+        committed = machine.ownership.commit.committed
         good = committed is not None and committed.fencing_token == self.token
         self.sim.check.that(good, f"{self.title}: goes on with token {self.token}, and that is not the footer's")
         assert self.resumes is not None
         old = self.resumes
         self.sim.check.that((machine.epoch, machine.generation) == (old.epoch, old.generation), f"{self.title}: goes on elsewhere")
-        self.epoch, self.generation, self.writer, self.asked = machine.epoch, machine.generation, machine.writer_id, old.asked
+        self.epoch, self.generation, self.writer, self.asked = machine.epoch, machine.generation, machine.turn.writer, old.asked
         if old.told is not None:
             self.told, self.told_last, self.needs_layout = set(old.told), old.told_last, True
         self.live = True

@@ -15,31 +15,32 @@ from typing import Any
 import pytest
 
 from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerState
-from cursorkeeper.core import (
-    answers,
-    evidence,
-    fencing,
-    finishing,
-    flushing,
-    footer_answers,
-    intake,
-    machine,
-    opening,
-    rolling,
-    snapshotting,
-    whole_states,
-)
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
+from cursorkeeper.core import machine
+from cursorkeeper.core.claim import Claim
 from cursorkeeper.core.commit import Committed, FooterCommit, Lost, Purpose
+from cursorkeeper.core.ending import Ending
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError
+from cursorkeeper.core.evidence import Evidence
+from cursorkeeper.core.fencing import Fencing
+from cursorkeeper.core.flow import Flow
+from cursorkeeper.core.flush import Flush
 from cursorkeeper.core.footer import EmptyBase, FooterState, is_pulsar
+from cursorkeeper.core.form import NativeForm
+from cursorkeeper.core.intake import Intake
+from cursorkeeper.core.ledgers import Ledgers
 from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.progress import Progress
+from cursorkeeper.core.proof import Proof
+from cursorkeeper.core.questions import Questions, Wish
+from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.table import State
+from cursorkeeper.core.table import LIVE, OPENING, State, WriterPhase
 from cursorkeeper.core.values import Partial
+from cursorkeeper.core.whole_form import WholeForm
 from cursorkeeper.runtime import gc as collection
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.runtime.chain import ChainReader
@@ -79,15 +80,16 @@ def mutant_of(formats: str) -> Callable[[Patch], Patch]:
 
 @mutant
 def rule_2_version_adopted_content_kept(patch: pytest.MonkeyPatch) -> None:
-    def lost(m: CursorMachine, lost: Lost) -> None:
-        if lost.purpose is Purpose.CLAIM or lost.now is None:
+    def lost(m: CursorMachine, lost: Any) -> None:
+        if not isinstance(lost, Lost) or lost.purpose is Purpose.CLAIM or lost.now is None:
             before(m, lost)
             return
-        m.commit.adopt(m.commit.committed, lost.version)
-        m.propose(m.footer(), Purpose.NAME_LEDGER)
+        m.questions.write_decided(committed=False)
+        m.ownership.commit.adopt(m.ownership.committed, lost.version)
+        m.ownership.propose(m.form.footer(), Purpose.NAME_LEDGER)
 
-    before = footer_answers._lost
-    patch.setattr(footer_answers, "_lost", lost)
+    before = CursorMachine._decide
+    patch.setattr(CursorMachine, "_decide", lost)
 
 
 @mutant
@@ -102,20 +104,21 @@ def rule_3_mine_is_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def rule_4_unknown_is_taken_as_done(patch: pytest.MonkeyPatch) -> None:
-    def unknown(m: CursorMachine, event: ev.FooterWriteUnknown, now: float) -> None:
-        if m.commit.is_waiting_for(event.token):
-            footer_answers.decide(m, m.commit.on_written(m.commit.version + 1), now)
+    def unknown(m: CursorMachine, event: ev.FooterWriteUnknown) -> None:
+        commit = m.ownership.commit
+        if commit.is_waiting_for(event.token):
+            m._decide(commit.on_written(commit.version + 1))
 
     patch.setitem(machine.HANDLERS, ev.FooterWriteUnknown, unknown)
 
 
 @mutant
 def rule_5_generation_of_a_deleted_cursor_restarts(patch: pytest.MonkeyPatch) -> None:
-    def create(m: CursorMachine, tombstone: Any) -> None:
-        before(m, tombstone and replace(tombstone, generation=1))
+    def create(self: Claim, tombstone: Any) -> None:
+        before(self, tombstone and replace(tombstone, generation=1))
 
-    before = opening._create
-    patch.setattr(opening, "_create", create)
+    before = Claim._create
+    patch.setattr(Claim, "_create", create)
 
 
 # ---- claim
@@ -132,10 +135,10 @@ def rule_6_claimer_does_not_fence(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of(simulator.DUELS)
 def rule_6_a_missing_ledger_is_damage_at_once(patch: pytest.MonkeyPatch) -> None:
-    def suspect(m: CursorMachine, why: str) -> None:
-        m.refuse(opening.Refusal.DAMAGED, why, "")
+    def doubt(self: Claim, why: str) -> None:
+        self._ownership.refuse(Refusal.DAMAGED, why, "")
 
-    patch.setattr(opening, "_suspect", suspect)
+    patch.setattr(Claim, "_doubt", doubt)
 
 
 @mutant
@@ -145,13 +148,14 @@ def rule_8_duplicates_are_not_confirmed(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def rule_9_a_deposed_owner_tidies_up(patch: pytest.MonkeyPatch) -> None:
-    def depose(self: CursorMachine, epoch: int) -> None:
-        if self.writer.current is not None:
-            self.emit(fx.DeleteLedgers((self.writer.current.ledger,)))
-        before(self, epoch)
+    def step(self: CursorMachine, event: ev.Event, now: float) -> list[fx.Effect]:
+        effects = before(self, event, now)
+        if self.writer.current is not None and any(isinstance(e, fx.Ended) for e in effects) and self.state is State.DEPOSED:
+            effects.insert(0, fx.DeleteLedgers((self.writer.current.ledger,)))
+        return effects
 
-    before = CursorMachine.depose
-    patch.setattr(CursorMachine, "depose", depose)
+    before = CursorMachine.step
+    patch.setattr(CursorMachine, "step", step)
 
 
 # ---- append, confirm, roll
@@ -159,44 +163,45 @@ def rule_9_a_deposed_owner_tidies_up(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def rule_10_confirm_before_the_ledger_is_named(patch: pytest.MonkeyPatch) -> None:
-    def confirm(m: CursorMachine) -> None:
-        ledger = m.writer.current
+    def confirm(self: Ledgers) -> None:
+        ledger = self._writer.current
         named, really = ledger is not None and ledger.named, ledger is not None
         if ledger is not None:
             ledger.named = really
-        before(m)
+        before(self)
         if ledger is not None:
             ledger.named = named
 
-    before = flushing.confirm
-    patch.setattr(flushing, "confirm", confirm)
+    before = Ledgers.confirm
+    patch.setattr(Ledgers, "confirm", confirm)
 
 
 @mutant
 def rule_11_nothing_is_put_back(patch: pytest.MonkeyPatch) -> None:
-    def abandon(m: CursorMachine) -> None:
-        m.writer.put_back()
-        m.progress.put_back()
-        m.writer.forget()
+    def abandon(self: Ledgers) -> None:
+        self._writer.put_back()
+        self._flow.progress.put_back()
+        self._writer.forget()
 
-    patch.setattr(rolling, "abandon", abandon)
+    patch.setattr(Ledgers, "_abandon", abandon)
 
 
 @mutant
 def rule_11_a_fenced_ledger_is_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rolling, "fail", lambda _m, _reason: None)
+    patch.setattr(Ledgers, "fail", lambda _self, _reason: None)
 
 
 @mutant
 def rule_12_last_entry_is_counted(patch: pytest.MonkeyPatch) -> None:
-    def recover(m: CursorMachine) -> None:
-        left = m.writer.current
+    def recover(self: Ledgers) -> None:
+        left = self._writer.current
         assert left is not None
         if left.named:
-            m.end_ledger(left.ledger, left.next_entry - 1)
-        rolling.abandon(m)
+            self._ownership.end_ledger(left.ledger, left.next_entry - 1)
+        self._writer.phase = WriterPhase.ENDING
+        self._abandon()
 
-    patch.setattr(rolling, "_recover", recover)
+    patch.setattr(Ledgers, "_recover", recover)
 
 
 # ---- snapshot
@@ -204,18 +209,18 @@ def rule_12_last_entry_is_counted(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def rule_14_the_old_chain_is_deleted_before_the_answer(patch: pytest.MonkeyPatch) -> None:
-    def propose(self: CursorMachine, footer: Any, purpose: Purpose) -> None:
+    def propose(self: Ownership, footer: Any, purpose: Purpose) -> None:
         before(self, footer, purpose)
-        if purpose is Purpose.SWITCH and self.commit.committed is not None:
-            self.emit(fx.DeleteLedgers(tuple(sorted(self.commit.committed.named_ledgers() - footer.named_ledgers()))))
+        if purpose is Purpose.SWITCH and self.committed is not None:
+            self._turn.emit(fx.DeleteLedgers(tuple(sorted(self.committed.named_ledgers() - footer.named_ledgers()))))
 
-    before = CursorMachine.propose
-    patch.setattr(CursorMachine, "propose", propose)
+    before = Ownership.propose
+    patch.setattr(Ownership, "propose", propose)
 
 
 @mutant
 def rule_16_an_aborted_snapshot_goes_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(snapshotting, "abort", lambda _m: None)
+    patch.setattr(Snapshots, "abort", lambda _self: None)
 
 
 @mutant
@@ -247,32 +252,32 @@ def rule_18_fall_back_without_the_current_chain(patch: pytest.MonkeyPatch) -> No
 
 @mutant
 def rule_19_a_reset_is_confirmed_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
-    def on_reset(m: CursorMachine, event: ev.Reset, now: float) -> None:
-        before(m, event, now)
-        m.emit_all(m.progress.decide_all())
+    def on_reset(self: Intake, event: ev.Reset) -> None:
+        before(self, event)
+        self._turn.emit_all(self._flow.progress.decide_all())
 
-    before = intake.on_reset
-    patch.setitem(machine.HANDLERS, ev.Reset, on_reset)
+    before = Intake.on_reset
+    patch.setattr(Intake, "on_reset", on_reset)
 
 
 @mutant
 def rule_20_the_next_ledger_replaces_the_inline_base(patch: pytest.MonkeyPatch) -> None:
-    def named(m: CursorMachine, done: Committed, now: float) -> None:
-        before(m, done, now)
-        m.base = EmptyBase(FIRST)
+    def named(self: Ledgers, done: Committed) -> None:
+        before(self, done)
+        self._ownership.base = EmptyBase(FIRST)
 
-    before = rolling.named
-    patch.setattr(rolling, "named", named)
+    before = Ledgers.named
+    patch.setattr(Ledgers, "named", named)
 
 
 @mutant
 def rule_20_inline_confirms_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
-    def propose(m: CursorMachine, *rest: Any) -> None:
-        before(m, *rest)
-        m.emit_all(m.progress.made_durable(m.covered.record))
+    def propose(self: Ending, *rest: Any) -> None:
+        before(self, *rest)
+        self._turn.emit_all(self._flow.progress.made_durable(self._covered.record))
 
-    before = finishing._propose_inline
-    patch.setattr(finishing, "_propose_inline", propose)
+    before = Ending._propose_inline
+    patch.setattr(Ending, "_propose_inline", propose)
 
 
 @mutant
@@ -290,12 +295,12 @@ def rule_21_collection_ignores_epochs(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of(simulator.MOVES)
 def rule_22_a_held_cursor_is_answered_from_memory(patch: pytest.MonkeyPatch) -> None:
-    def ask(m: CursorMachine, number: int, **rest: Any) -> None:
-        before(m, number, **rest)
-        m.answers.questions[number].proved = m.state in machine.LIVE
+    def ask(self: Proof, number: int, wish: Wish, **rest: Any) -> None:
+        before(self, number, wish, **rest)
+        self._questions._asked[number].proved = self._life.state in LIVE
 
-    before = answers.ask
-    patch.setattr(answers, "ask", ask)
+    before = Proof.ask
+    patch.setattr(Proof, "ask", ask)
 
 
 def _reads_instead(patch: pytest.MonkeyPatch, *, sync: bool) -> None:
@@ -322,67 +327,69 @@ def rule_22_sync_and_read_are_a_proof(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of(simulator.MOVES)
 def rule_23_an_earlier_check_counts(patch: pytest.MonkeyPatch) -> None:
-    def proved(self: answers.Answers) -> None:
-        for question in self.questions.values():
+    def decided(self: Questions, *, proved: bool) -> None:
+        for question in self._asked.values():
             question.by_check = True
-        before(self)
+        before(self, proved=proved)
 
-    def on_detach(m: CursorMachine, event: ev.Detach, now: float) -> None:
-        waiting = m.attach_waiting
-        leave(m, event, now)
-        if waiting is not None and m.state in machine.LIVE:
-            m.answers.retry_at_s = None
+    def on_detach(m: CursorMachine, event: ev.Detach) -> None:
+        waiting = m.handles.waiting
+        m.intake.on_detach(event)
+        if waiting is not None and m.state in LIVE:
+            m.proof.retry_at_s = None
 
-    before, leave = answers.Answers.proved_by_check, intake.on_detach
-    patch.setattr(answers.Answers, "proved_by_check", proved)
+    before = Questions.check_decided
+    patch.setattr(Questions, "check_decided", decided)
     patch.setitem(machine.HANDLERS, ev.Detach, on_detach)
 
 
 @mutant_of(simulator.MOVES)
 def rule_24_a_claim_that_was_joined_is_a_proof(patch: pytest.MonkeyPatch) -> None:
-    def ask(m: CursorMachine, number: int, **rest: Any) -> None:
-        before(m, number, **rest)
-        m.answers.questions[number].proved = m.state in machine.OPENING and m.opening.claim_sent
+    def ask(self: Proof, number: int, wish: Wish, **rest: Any) -> None:
+        before(self, number, wish, **rest)
+        self._questions._asked[number].proved = self._life.state in OPENING and self._claim.sent
 
-    before = answers.ask
-    patch.setattr(answers, "ask", ask)
+    before = Proof.ask
+    patch.setattr(Proof, "ask", ask)
 
 
 @mutant_of(simulator.DUELS)
 def rule_25_who_had_a_claim_claims_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(answers, "wants_reopening", lambda m: m.attach_waiting)
+    patch.setattr(Ownership, "_wants_reopening", lambda _self, _waiting: True)
 
 
 @mutant_of(simulator.MOVES)
 def rule_27_what_is_shown_is_not_durable(patch: pytest.MonkeyPatch) -> None:
-    def drive(m: CursorMachine, now: float) -> None:
-        flushing.absorb(m)
-        if m.attach_waiting is not None and m.answers.is_proved(m.attach_waiting) and m.state in machine.LIVE and not m.resets:
-            m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
-            m.answers.drop(m.attach)
-            m.emit(fx.StreamState(m.attach))
-        before(m, now)
+    def drive(self: Flush) -> None:
+        self._flow.absorb()
+        waiting = self._handles.waiting
+        if waiting is not None and self._questions.is_proved(waiting) and self._life.state in LIVE and not self._flow.resets:
+            self._handles.serve()
+            self._questions.drop(waiting)
+            self._turn.emit(fx.StreamState(waiting))
+        before(self)
 
-    before = flushing.drive
-    patch.setattr(flushing, "drive", drive)
+    before = Flush.drive
+    patch.setattr(Flush, "drive", drive)
 
 
 @mutant_of(simulator.MOVES)
 def rule_28_whoever_held_it_before_resumes(patch: pytest.MonkeyPatch) -> None:
-    def may(m: CursorMachine, event: ev.Attach) -> bool:
-        return event.resume is not None and before(m, replace(event, source=m.answers.answered))
+    def may(self: Intake, event: ev.Attach) -> bool:
+        return event.resume is not None and before(self, replace(event, source=self._questions.answered))
 
-    before = answers.may_resume
-    patch.setattr(answers, "may_resume", may)
+    before = Intake._may_resume
+    patch.setattr(Intake, "_may_resume", may)
 
 
 @mutant_of(simulator.MOVES)
 def rule_28_another_generation_is_resumed(patch: pytest.MonkeyPatch) -> None:
-    def may(m: CursorMachine, event: ev.Attach) -> bool:
-        return event.resume is not None and before(m, replace(event, resume=ev.Resume(event.resume.epoch, m.generation)))
+    def may(self: Intake, event: ev.Attach) -> bool:
+        here = self._ownership.generation
+        return event.resume is not None and before(self, replace(event, resume=ev.Resume(event.resume.epoch, here)))
 
-    before = answers.may_resume
-    patch.setattr(answers, "may_resume", may)
+    before = Intake._may_resume
+    patch.setattr(Intake, "_may_resume", may)
 
 
 # ---- fencing tokens
@@ -390,46 +397,56 @@ def rule_28_another_generation_is_resumed(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of(simulator.BROKERS)
 def rule_29_an_ordinary_write_drops_the_token(patch: pytest.MonkeyPatch) -> None:
-    def footer(self: CursorMachine, **changes: Any) -> Any:
-        return before(self, **{"fencing_token": 0, **changes})
+    def draft(self: Ownership, **says: Any) -> Any:
+        return before(self, **{"fencing_token": 0, **says})
 
-    before = CursorMachine.footer
-    patch.setattr(CursorMachine, "footer", footer)
+    before = Ownership.draft
+    patch.setattr(Ownership, "draft", draft)
 
 
 @mutant_of(simulator.BROKERS)
 def rule_29_a_tombstone_has_no_token(patch: pytest.MonkeyPatch) -> None:
-    def footer(self: CursorMachine, **changes: Any) -> Any:
-        return before(self, **(changes | {"fencing_token": 0} if changes.get("state") is FooterState.DELETED else changes))
+    def draft(self: Ownership, **says: Any) -> Any:
+        return before(self, **(says | {"fencing_token": 0} if says.get("state") is FooterState.DELETED else says))
 
-    before = CursorMachine.footer
-    patch.setattr(CursorMachine, "footer", footer)
+    before = Ownership.draft
+    patch.setattr(Ownership, "draft", draft)
 
 
 def _lets_in(patch: pytest.MonkeyPatch, who: Callable[[CursorMachine], bool]) -> None:
     """These machines take every open for one that is not lower."""
 
-    def asked(m: CursorMachine) -> int:
-        return max(before(m), fencing.committed(m) if who(m) else 0)
+    def claim(self: CursorMachine, event: ev.FooterRead) -> None:
+        judged.append(self)
+        try:
+            before(self, event)
+        finally:
+            judged.pop()
+
+    def asked(self: Fencing) -> int:
+        return max(ask.fget(self), self.committed if judged and who(judged[-1]) else 0)
 
     def check(self: Keeper, name: Any, runner: Any, given: int) -> None:
         if runner is None or not who(runner.machine):
             compare(self, name, runner, given)
 
-    before, compare = fencing.asked, Keeper._check_token
-    patch.setattr(fencing, "asked", asked)
+    judged: list[CursorMachine] = []
+    ask: Any = Fencing.asked
+    before, compare = CursorMachine.on_footer_read, Keeper._check_token
+    patch.setitem(machine.HANDLERS, ev.FooterRead, claim)
+    patch.setattr(Fencing, "asked", property(asked))
     patch.setattr(Keeper, "_check_token", check)
 
 
 @mutant_of(simulator.BROKERS)
 def rule_29_one_daemon_does_not_compare(patch: pytest.MonkeyPatch) -> None:
-    _lets_in(patch, lambda m: m.writer_id.startswith("n2/"))
+    _lets_in(patch, lambda m: m.turn.writer.startswith("n2/"))
 
 
 @mutant_of(simulator.BROKERS)
 def rule_30_who_waits_is_not_compared_with(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WaitingHandles, "fencing_token", lambda _self, _name: 0)
-    patch.setattr(fencing, "known", lambda m: fencing.committed(m))
+    patch.setattr(Fencing, "known", property(lambda self: self.committed))
 
 
 @mutant_of(simulator.BROKERS)
@@ -446,66 +463,72 @@ def rule_30_a_higher_token_needs_takeover(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of(simulator.BROKERS)
 def rule_31_the_claim_leaves_the_token_to_a_later_write(patch: pytest.MonkeyPatch) -> None:
-    def propose(self: CursorMachine, footer: Any, purpose: Purpose) -> None:
-        before(self, replace(footer, fencing_token=fencing.committed(self)) if purpose is Purpose.CLAIM else footer, purpose)
+    def propose(self: Ownership, footer: Any, purpose: Purpose) -> None:
+        before(self, replace(footer, fencing_token=self.fencing.committed) if purpose is Purpose.CLAIM else footer, purpose)
 
-    def answerable(m: CursorMachine) -> int | None:
-        return m.attach_waiting if m.attach_waiting is not None and m.answers.is_proved(m.attach_waiting) else None
+    def answerable(self: Fencing) -> int | None:
+        waiting = self._handles.waiting
+        return waiting if waiting is not None and self._questions.is_proved(waiting) else None
 
-    before = CursorMachine.propose
-    patch.setattr(CursorMachine, "propose", propose)
-    patch.setattr(fencing, "answerable", answerable)
+    before = Ownership.propose
+    patch.setattr(Ownership, "propose", propose)
+    patch.setattr(Fencing, "answerable", property(answerable))
 
 
 @mutant_of(simulator.BROKERS)
 def rule_31_a_lost_claim_is_not_compared_again(patch: pytest.MonkeyPatch) -> None:
-    lost: set[str] = set()
+    lost: set[Fencing] = set()
 
-    def lose(m: CursorMachine, decision: Lost) -> None:
-        lost.add(m.writer_id)
-        before(m, decision)
+    def lose(self: Claim, now: Any) -> None:
+        lost.add(self._ownership.fencing)
+        before(self, now)
 
-    def asked(m: CursorMachine) -> int:
-        again = m.writer_id in lost and m.state is State.CLAIMING and not m.opening.claim_sent
-        return max(ask(m), fencing.committed(m) if again else 0)
+    def send(self: Claim, *rest: Any) -> None:
+        lost.discard(self._ownership.fencing)
+        sends(self, *rest)
 
-    before, ask = footer_answers._lost, fencing.asked
-    patch.setattr(footer_answers, "_lost", lose)
-    patch.setattr(fencing, "asked", asked)
+    def asked(self: Fencing) -> int:
+        return max(ask.fget(self), self.committed if self in lost else 0)
+
+    ask: Any = Fencing.asked
+    before, sends = Claim.lost, Claim._send
+    patch.setattr(Claim, "lost", lose)
+    patch.setattr(Claim, "_send", send)
+    patch.setattr(Fencing, "asked", property(asked))
 
 
 @mutant_of(simulator.BROKERS)
 def rule_32_the_token_is_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fencing, "wanted", lambda _m: None)
+    patch.setattr(Fencing, "wanted", property(lambda _self: None))
 
 
 @mutant_of(simulator.BROKERS)
 def rule_32_the_raise_is_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
-    def drive(m: CursorMachine) -> bool:
-        token, footer = fencing.wanted(m), m.commit.committed
-        if token is None or footer is None or m.state not in machine.LIVE:
+    def raise_token(self: Ownership) -> bool:
+        token, footer = self.fencing.wanted, self.committed
+        if token is None or footer is None:
             return False
-        m.write += 1
-        m.epoch += 1
-        m.propose(replace(footer, epoch=m.epoch, write=m.write, fencing_token=token), Purpose.TOKEN)
+        self.epoch += 1
+        self.propose(replace(footer, epoch=self.epoch, write=self.next_write(), fencing_token=token), Purpose.TOKEN)
         return True
 
-    patch.setattr(fencing, "drive", drive)
+    patch.setattr(Ownership, "raise_token", raise_token)
 
 
 @mutant_of(simulator.BROKERS)
 def rule_32_the_handle_before_goes_on(patch: pytest.MonkeyPatch) -> None:
-    def on_attach(m: CursorMachine, event: ev.Attach, now: float) -> None:
-        live, seq = m.attach, m.last_seq
-        before(m, event, now)
-        if m.attach is None and m.attach_waiting == event.attach:
-            m.attach, m.last_seq = live, seq
+    def on_attach(m: CursorMachine, event: ev.Attach) -> None:
+        handles = m.handles
+        live, seq = handles.attach, handles.last_seq
+        m.intake.on_attach(event)
+        if handles.attach is None and handles.waiting == event.attach:
+            handles.attach, handles.last_seq = live, seq
 
     def displace(self: CursorRunner) -> None:
-        if self.machine.attach is None:
+        if self.machine.handles.attach is None:
             leave(self)
 
-    before, leave = intake.on_attach, CursorRunner._displace
+    leave = CursorRunner._displace
     patch.setitem(machine.HANDLERS, ev.Attach, on_attach)
     patch.setattr(CursorRunner, "_displace", displace)
 
@@ -521,30 +544,30 @@ def rule_33_an_equal_token_is_refused(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of(simulator.BROKERS)
 def rule_34_a_delete_by_name_is_not_compared(patch: pytest.MonkeyPatch) -> None:
-    _lets_in(patch, lambda m: m.opening.request.for_delete)
+    _lets_in(patch, lambda m: m.claim.request.for_delete)
 
 
 @mutant_of(simulator.BROKERS)
 def rule_34_a_tombstone_has_the_token_of_the_handle_before(patch: pytest.MonkeyPatch) -> None:
-    def on_delete(m: CursorMachine, event: ev.Delete, now: float) -> None:
-        before(m, event, now)
-        m.delete_token = 0
+    def on_delete(m: CursorMachine, event: ev.Delete) -> None:
+        m.ending.on_delete(event)
+        m.handles.delete_token = 0
 
-    before = finishing.on_delete
     patch.setitem(machine.HANDLERS, ev.Delete, on_delete)
 
 
 @mutant_of(simulator.BROKERS)
 def rule_36_token_0_is_let_in(patch: pytest.MonkeyPatch) -> None:
-    def asked(m: CursorMachine) -> int:
-        return before(m) or fencing.committed(m)
+    def asked(self: Fencing) -> int:
+        return before.fget(self) or self.committed
 
     def check(self: Keeper, name: Any, runner: Any, given: int) -> None:
         if given:
             compare(self, name, runner, given)
 
-    before, compare = fencing.asked, Keeper._check_token
-    patch.setattr(fencing, "asked", asked)
+    before: Any = Fencing.asked
+    compare = Keeper._check_token
+    patch.setattr(Fencing, "asked", property(asked))
     patch.setattr(Keeper, "_check_token", check)
 
 
@@ -553,14 +576,15 @@ def rule_36_token_0_is_let_in(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def promise_nobody_is_told_that_bookkeeper_is_silent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(evidence, "away_at_s", lambda _m: None)
+    patch.setattr(Evidence, "away_at_s", property(lambda _self: None))
 
 
 @mutant
 def promise_a_machine_is_woken_for_nothing(patch: pytest.MonkeyPatch) -> None:
     def wake(m: CursorMachine) -> float | None:
         at = before.fget(m)
-        return at if m.state not in machine.LIVE else min(at or m.now + 0.02, m.now + 0.02)
+        soon = m.turn.now + 0.02
+        return at if m.state not in LIVE else min(at or soon, soon)
 
     before: Any = CursorMachine.timer_at_s
     patch.setattr(CursorMachine, "timer_at_s", property(wake))
@@ -568,15 +592,16 @@ def promise_a_machine_is_woken_for_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of(simulator.CHAINS)
 def promise_a_chain_grows_without_an_end(patch: pytest.MonkeyPatch) -> None:
-    def needs(m: CursorMachine) -> bool:
-        limits, m.limits = m.limits, replace(m.limits, chain_ledgers_hard_max=1_000, chain_ledgers_max=1_000)
+    def needed(self: Ledgers) -> bool:
+        turn = self._turn
+        limits, turn.limits = turn.limits, replace(turn.limits, chain_ledgers_hard_max=1_000, chain_ledgers_max=1_000)
         try:
-            return before(m)
+            return before(self)
         finally:
-            m.limits = limits
+            turn.limits = limits
 
-    before = rolling._needs_ledger
-    patch.setattr(rolling, "_needs_ledger", needs)
+    before = Ledgers._is_needed
+    patch.setattr(Ledgers, "_is_needed", needed)
 
 
 # ---- whole states in Pulsar's form
@@ -584,28 +609,27 @@ def promise_a_chain_grows_without_an_end(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of("pulsar")
 def whole_named_before_the_last_entry_of_the_state_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
-    def appended(m: CursorMachine, event: ev.Appended, now: float) -> None:
+    def appended(m: CursorMachine, event: ev.Appended) -> None:
         ledger = m.writer.current
         if ledger is not None and ledger.ledger == event.ledger:
             ledger.first_acked = True
-        before(m, event, now)
+        m.ledgers.on_appended(event)
 
-    before = flushing.on_appended
     patch.setitem(machine.HANDLERS, ev.Appended, appended)
 
 
 @mutant_of("pulsar")
 def whole_confirmed_when_the_first_entry_of_the_state_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
-    def take(m: CursorMachine) -> None:
-        before(m)
-        box = list(m.writer.outbox)
+    def take(self: WholeForm) -> None:
+        before(self)
+        box = list(self._writer.outbox)
         if len(box) > 1 and box[0].record is None and box[-1].record is not None:
             first, last = replace(box[0], record=box[-1].record, delta=box[-1].delta), replace(box[-1], record=None)
-            m.writer.outbox.clear()
-            m.writer.outbox.extend([first, *box[1:-1], last])
+            self._writer.outbox.clear()
+            self._writer.outbox.extend([first, *box[1:-1], last])
 
-    before = whole_states.take
-    patch.setattr(whole_states, "take", take)
+    before = WholeForm.take
+    patch.setattr(WholeForm, "take", take)
 
 
 @mutant_of("pulsar")
@@ -634,52 +658,59 @@ def whole_a_reader_takes_the_first_state_of_a_ledger(patch: pytest.MonkeyPatch) 
 
 @mutant_of("mixed")
 def whole_a_state_that_holds_only_what_is_new_is_named_alone(patch: pytest.MonkeyPatch) -> None:
-    def take(m: CursorMachine) -> None:
-        real, m.acks = m.acks, AckState(m.acks.mark_delete)
-        m.acks.join_delta(m.carried)
+    def take(self: WholeForm) -> None:
+        flow: Flow = self._flow
+        real, flow.acks = flow.acks, AckState(flow.acks.mark_delete)
+        flow.acks.join_delta(flow.carried)
         try:
-            before(m)
+            before(self)
         finally:
-            m.acks = real
+            flow.acks = real
 
-    before = whole_states.take
-    patch.setattr(whole_states, "take", take)
+    before = WholeForm.take
+    patch.setattr(WholeForm, "take", take)
 
 
 @mutant_of("pulsar")
 def whole_properties_are_confirmed_before_the_footer_holds_them(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(whole_states, "is_held", lambda _m, _outgoing: True)
+    patch.setattr(WholeForm, "is_held", lambda _self, _outgoing: True)
 
 
 @mutant_of("pulsar")
 def whole_the_footer_forgets_the_properties(patch: pytest.MonkeyPatch) -> None:
-    def footer(self: CursorMachine, **changes: Any) -> Any:
-        return before(self, **{"cursor_properties": None, **changes})
+    def draft(self: Ownership, **says: Any) -> Any:
+        return before(self, **(says | {"cursor_properties": None}))
 
-    before = CursorMachine.footer
-    patch.setattr(CursorMachine, "footer", footer)
-    patch.setattr(whole_states, "is_held", lambda _m, _outgoing: True)
-    patch.setattr(whole_states, "_has_newer_properties", lambda _m: False)
+    before = Ownership.draft
+    patch.setattr(Ownership, "draft", draft)
+    patch.setattr(WholeForm, "is_held", lambda _self, _outgoing: True)
+    patch.setattr(WholeForm, "_has_newer_properties", lambda _self, _committed: False)
 
 
 @mutant_of("mixed")
 def whole_a_native_owner_forgets_what_only_the_footer_held(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(whole_states, "are_notes_needed", lambda _m, footer: any(map(is_pulsar, [footer.base, *footer.chain])))
+    patch.setattr(NativeForm, "_are_notes_needed", lambda _self, footer: any(map(is_pulsar, [footer.base, *footer.chain])))
 
 
 @mutant_of("pulsar")
 def whole_a_close_at_a_limit_confirms_what_was_not_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finishing, "_closed", lambda m: m.emit_all(m.progress.decide_all()))
+    def closed(self: Ending, done: Committed) -> None:
+        self._turn.emit_all(self._flow.progress.decide_all())
+        before(self, done)
+
+    before = Ending.closed
+    patch.setattr(Ending, "closed", closed)
 
 
 @mutant_of("pulsar")
 def whole_a_handle_at_a_limit_gets_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
-    def reopen(m: CursorMachine) -> None:
-        if m.attach_waiting is not None and m.state in machine.LIVE and whole_states.is_stuck(m):
-            m.attach, m.attach_waiting, m.last_seq = m.attach_waiting, None, 0
-            m.emit(fx.StreamState(m.attach))
+    def reopen(self: Ending) -> None:
+        waiting = self._handles.waiting
+        if waiting is not None and self._life.state in LIVE and self._form.is_stuck:
+            self._handles.serve()
+            self._turn.emit(fx.StreamState(waiting))
 
-    patch.setattr(finishing, "reopen_at_s", reopen)
+    patch.setattr(Ending, "reopen_at_s", property(reopen))
 
 
 @mutant_of("pulsar")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.core import flushing, intake
+from cursorkeeper.core import flow, form
 from cursorkeeper.core.cutting import cut_delta
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.limits import Limits
@@ -113,7 +113,7 @@ async def test_a_state_that_no_message_can_hold_ends_its_handle_and_not_the_stre
     keeper = await world.keeper()
     stream = Stream(keeper)
     await stream.open()
-    keeper.cursors[CursorName(TOPIC, "s")].machine.generation = 1 << 40
+    keeper.cursors[CursorName(TOPIC, "s")].machine.ownership.generation = 1 << 40
     again = Stream(keeper)
     again.ask()
     refused = await again.until("refused")
@@ -283,8 +283,8 @@ async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_
         taken.append(len(delta.acks) + len(delta.partials))
         return cut_delta(delta, body_bytes_max)
 
-    monkeypatch.setattr(flushing, "TAKEN_PARTS_MAX", 30)
-    monkeypatch.setattr(flushing, "cut_delta", counted)
+    monkeypatch.setattr(form, "TAKEN_PARTS_MAX", 30)
+    monkeypatch.setattr(form, "cut_delta", counted)
     world = World()
     keeper = await world.keeper()
     stream = Stream(keeper)
@@ -298,7 +298,7 @@ async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_
         assert sum(taken) < 700, "a message whose acks are not all on their way is not confirmed"
     assert sum(taken) == 700 and max(taken) == 30
     state = keeper.cursors[CursorName.checked(TOPIC, "s")].machine
-    assert state.progress.is_clear and not state.carried
+    assert state.progress.is_clear and not state.flow.carried
     await keeper.close()
     again = Stream(await world.keeper())
     again.send(open_cursor=pb.OpenCursor(handle=1, topic=TOPIC, subscription="s"))
@@ -307,7 +307,7 @@ async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_
 
 
 async def test_a_large_message_is_applied_when_it_comes_and_not_with_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "QUEUED_PARTS_MAX", 20)
+    monkeypatch.setattr(flow, "QUEUED_PARTS_MAX", 20)
     world = World()
     keeper = await world.keeper()
     stream = Stream(keeper)
@@ -317,7 +317,7 @@ async def test_a_large_message_is_applied_when_it_comes_and_not_with_all_the_oth
     for seq in range(1, 9):
         ledgers = [pb.LedgerAcks(ledger_id=100 * seq + at, entries=[5]) for at in range(19)]
         stream.send(ack_batch=pb.AckBatch(handle=1, seq=seq, generation=1, ledgers=ledgers))
-        assert sum(batch.parts for batch in machine.queue) == machine.queued.parts < 20
+        assert sum(batch.parts for batch in machine.flow.queue) == machine.flow._queued.parts < 20
 
 
 async def test_acks_beyond_the_budget_of_a_state_are_refused_by_name() -> None:

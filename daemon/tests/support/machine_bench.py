@@ -28,7 +28,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import RawEntry
-from cursorkeeper.core.whole_states import StateWriter
+from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.runtime.chain import ChainReader

@@ -19,7 +19,7 @@ from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, Partial
-from cursorkeeper.core.whole_states import StateWriter
+from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.runner import Telemetry

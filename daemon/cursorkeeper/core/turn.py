@@ -1,0 +1,137 @@
+"""Serves every part of a cursor: one turn of its machine, from an event to its effects.
+
+The machine begins each turn; the parts read it, emit effects, and draw the numbers of attempts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts over this machine's life, for metrics and `Get`."""
+
+    accepted_acks: int = 0
+    new_acks: int = 0
+    duplicate_acks: int = 0
+    dropped_batches: int = 0
+    flushes: int = 0
+    flushed_bytes: int = 0
+    snapshots: int = 0
+    snapshots_aborted: int = 0
+    rolls: int = 0
+    late_events: int = 0
+    inline_backstops: int = 0
+    partial_acks_ignored: int = 0
+    """Acks of batch indexes while they are not kept."""
+    acks_beyond_end: int = 0
+    """Acked entries that their ledgers turned out not to have when they were closed."""
+    limit_crossings: int = 0
+    """How often the state began not to fit a limit."""
+    truncations: int = 0
+    """How often the stored state began to leave something out."""
+    truncated_flushes: int = 0
+    lost_entries: int = 0
+    """Entries that BookKeeper had acknowledged and that recovery of their ledger did not find."""
+
+    def add(self, other: Counters) -> None:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+class Turn:
+    """`writer` is a nonce of this claim attempt; `jitter` in [-0.1, 0.1] spreads snapshots."""
+
+    __slots__ = (
+        "_out",
+        "_tokens",
+        "at_once",
+        "counters",
+        "heard_s",
+        "held",
+        "jitter",
+        "limits",
+        "name",
+        "no_room_since_s",
+        "now",
+        "room",
+        "waiting_for",
+        "writer",
+    )
+
+    def __init__(self, name: CursorName, limits: Limits, writer: str, jitter: float) -> None:
+        self.name, self.limits, self.writer, self.jitter = name, limits, writer, jitter
+        self.counters = Counters()
+        self.now = 0.0
+        """Seconds of any monotonic clock."""
+        self.room = 0
+        """How many more entries this turn may append."""
+        self.at_once = False
+        """Nothing of the daemon is in flight, as of this tick."""
+        self.heard_s: float | None = None
+        """When ZooKeeper last answered anybody, as of this tick."""
+        self.no_room_since_s: float | None = None
+        """Since when the daemon's window is full of appends that nobody answers."""
+        self.waiting_for = ""
+        """What the cursor waits for, for people; empty: nothing."""
+        self.held: set[int] = set()
+        """Tokens of effects that wait in the daemon's own queues."""
+        self._tokens = 0
+        self._out: list[fx.Effect] = []
+
+    def begin(self, event: ev.Event, now: float) -> list[fx.Effect]:
+        """A new turn; returns the list that its effects go to, in order."""
+        self._out, self.now = [], now
+        if isinstance(event, ev.Tick):
+            self.at_once, self.room, self.no_room_since_s = event.at_once, event.room, event.no_room_since_s
+            self.heard_s = now if event.heard_s is None else event.heard_s
+        else:
+            self.room, self.heard_s, self.at_once = 0, None, False
+        return self._out
+
+    def emit(self, effect: fx.Effect) -> None:
+        self._out.append(effect)
+
+    def emit_all(self, effects: list[fx.Effect]) -> None:
+        self._out.extend(effects)
+
+    def token(self) -> int:
+        """A number that no attempt had before."""
+        self._tokens += 1
+        return self._tokens
+
+    @property
+    def has_asked(self) -> bool:
+        """Some attempt was made in this machine's life."""
+        return self._tokens > 0
+
+    def use_room(self) -> None:
+        """One more entry is appended."""
+        self.room -= 1
+
+    def wait_for(self, what: str) -> None:
+        """Says what is waited for, for people; empty: nothing."""
+        self.waiting_for = what
+
+    def hold(self, token: int) -> None:
+        """An effect of the last turn waits for its place in the daemon's own queue; `ev.Sent` tells when it is sent."""
+        self.held.add(token)
+
+    def release(self, token: int) -> None:
+        """It is sent."""
+        self.held.discard(token)
+
+    def late(self) -> None:
+        """An event came that means nothing any more."""
+        self.counters.late_events += 1
+
+    def delay_s(self, tries: int) -> float:
+        """How long to wait before the next of so many tries."""
+        limits = self.limits
+        return float(min(limits.retry_max_ms, limits.retry_min_ms * 2 ** min(tries, 16)) / 1000)
