@@ -128,10 +128,14 @@ class DaemonProcess(LineProcess):
         self._choose_ports()
         await self.start()
 
-    async def start(self) -> None:
-        """Returns when it is ready."""
+    async def launch(self) -> None:
+        """Starts it; does not wait for it to be ready."""
         self._command = [*self.program, "run", "--listen", self.address, "--metrics-listen", self.metrics, *self._fixed]
         await super().start()
+
+    async def start(self) -> None:
+        """Returns when it is ready."""
+        await self.launch()
         await self.line()
 
     async def scrape(self) -> dict[str, float]:

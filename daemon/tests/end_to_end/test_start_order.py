@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from cursorkeeper.demo.processes import DaemonProcess, PythonProcess
+from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import JavaProcess, Standalone
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.starting import TELL_INTERVAL_S
@@ -32,7 +32,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     await asyncio.to_thread(made.kill)
 
 
-async def said(daemon: PythonProcess, text: str) -> None:
+async def said(daemon: DaemonProcess, text: str) -> None:
     """Until its log says it."""
     async with asyncio.timeout(180):
         while text not in daemon.log.read_text():
@@ -72,7 +72,7 @@ async def test_everything_comes_later_than_the_daemon(tmp_path: Path, cluster: L
         first = asyncio.create_task(asyncio.to_thread(members[0].start))  # ready only when there is a quorum
         await listens(ports[0])
         began_s = time.monotonic()
-        await PythonProcess.start(daemon)
+        await daemon.launch()
         await said(daemon, "closed the connection: no quorum?")
         await asyncio.to_thread(members[1].start)
         await first
