@@ -81,7 +81,7 @@ class Story:
             world.limits = NO_INLINE
             source = await world.source()
         else:
-            source.machine.limits = NO_INLINE
+            source.machine.turn.limits = NO_INLINE
         for _ in range(rng.randint(1, 6)):
             await self._acks(source, fill=0.5)
         if rng.random() < 0.3:
