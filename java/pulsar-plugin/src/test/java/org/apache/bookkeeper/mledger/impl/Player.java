@@ -96,8 +96,17 @@ final class Player {
         ledger = other.another(name, with);
     }
 
+    /** Of Pulsar's own cursor that made a second cursor ledger at its first ack ({@link LiveTopic#unload}) another load is unloaded. */
     void unload() throws Exception {
-        ledger.close();
+        try {
+            ledger.close();
+        } catch (ManagedLedgerException.BadVersionException e) {
+            if (ledger instanceof KeptLedger) {
+                throw e;
+            }
+            loadedBy(process);
+            ledger.close();
+        }
     }
 
     /** Unloads and loads it. */
