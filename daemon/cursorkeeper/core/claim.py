@@ -120,7 +120,7 @@ class Claim:
     # ---- the read of the footer
 
     def on_open(self, event: ev.Open) -> None:
-        """CLOSED -> CLAIMING."""
+        """Begins the claim by reading the footer."""
         self.request = event
         self._handles.raise_delete_token(event.fencing_token if event.for_delete else 0)
         self._life.move(State.CLAIMING)

@@ -23,7 +23,7 @@ def why_fenced(given: int, known: int) -> str:
 
 
 class Fencing:
-    """What is known of tokens."""
+    """Compares the tokens of the committed footer, of the write under way, and of those who wait."""
 
     __slots__ = ("_commit", "_handles", "_questions")
 

@@ -63,7 +63,7 @@ class Flow:
         self.queue: list[AckBatch] = []
         self._queued = Queued()
         self.pending_acks = 0
-        """Acks in the queue."""
+        """How many acks the queued messages name."""
         self.pending_bytes = 0
         """Bytes of the messages in the queue."""
         self.carried: Delta = NOTHING
@@ -187,7 +187,7 @@ class Flow:
         return deferred
 
     def accept_reset(self, reset: ev.Reset) -> None:
-        """Raises RefusedError."""
+        """Puts a reset behind those that are not decided. Raises RefusedError if there are too many of them."""
         if len(self.resets) >= DEFERRED_MAX:
             raise self._refused("too many resets at once", "wait for ResetDone")
         self.resets.append(reset)

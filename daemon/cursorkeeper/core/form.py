@@ -42,7 +42,7 @@ class Form(Protocol):
 
     @property
     def name(self) -> str:
-        """As footers spell it."""
+        """The form's name in footers and in custom metadata."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class Form(Protocol):
         ...
 
     def answered(self, ledger: OpenLedger, sent: Sent, stored_bytes: int) -> None:
-        """An entry is acknowledged."""
+        """The quorum acknowledged an entry, which may be the one that a reader needs first."""
         ...
 
     def is_held(self, outgoing: Outgoing) -> bool:
@@ -119,7 +119,7 @@ class Form(Protocol):
     # ---- the footer
 
     def footer(self, **changes: object) -> Footer:
-        """The next footer, with changes."""
+        """The footer that the next write proposes; `changes` go over what is known. Draws a write number."""
         ...
 
     def named(self, ledger: int) -> Footer:

@@ -166,7 +166,7 @@ class Ownership:
     # ---- what is decided
 
     def claim(self, footer: Footer) -> None:
-        """Ours from now on."""
+        """The claim is committed: epoch, generation and ledgers are those of its footer."""
         self.epoch, self.generation = footer.epoch, footer.generation
         self.follow(footer)
         self.claimed_bases = (self.base,) if self.previous is None else (self.base, self.previous.base)
@@ -178,7 +178,7 @@ class Ownership:
         self.base, self.chain, self.previous = footer.base, footer.chain, footer.previous
 
     def begin_generation(self, footer: Footer) -> None:
-        """A reset is committed."""
+        """A reset is committed: what the owners before wrote is of another generation, and named no more."""
         self.generation = footer.generation
         self.base, self.chain, self.previous = footer.base, (), None
 

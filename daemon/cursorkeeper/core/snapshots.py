@@ -150,7 +150,7 @@ class Snapshots:
         self._turn.counters.snapshots_aborted += 1
 
     def fail(self) -> None:
-        """Its ledger failed."""
+        """Gives up the snapshot whose ledger failed; the next one waits longer."""
         self.failed += self.run is not None
         self.abort()
 

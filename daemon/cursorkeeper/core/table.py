@@ -93,7 +93,7 @@ class Law(Generic[P]):
             raise IllegalTransitionError(f"{before} -> {after}")
 
     def diagram(self) -> str:
-        """As Mermaid text."""
+        """The phases and their moves as Mermaid text."""
         order = {phase: at for at, phase in enumerate(self.phases)}
         moves = sorted(self.moves.items(), key=lambda m: (order[m[0][0]], order[m[0][1]]))
         ends = [phase for phase in self.phases if not any(phase is before for before, _ in self.moves)]

@@ -124,7 +124,7 @@ class Turn:
         self.held.add(token)
 
     def release(self, token: int) -> None:
-        """It is sent."""
+        """The effect left the daemon's queue."""
         self.held.discard(token)
 
     def late(self) -> None:

@@ -175,7 +175,7 @@ class Writer:
         self.failed_at_s = self._turn.now if self.failed_at_s is None else self.failed_at_s
 
     def miss(self) -> None:
-        """The ledger is gone."""
+        """BookKeeper has no such ledger, although the footer names it."""
         self.missing = True
 
     def back_off(self, trouble: str = "") -> None:

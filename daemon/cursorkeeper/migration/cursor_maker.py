@@ -156,7 +156,7 @@ class Making:
         self._seq = 0
 
     async def run(self, *, replace: bool, seen: Mark | None = None) -> Imported:
-        """Raises ProblemError."""
+        """Makes the cursor, or replaces the one that `seen` was read of. Raises ProblemError: what is there already keeps its acks."""
         now, footer = await self._look()
         before = now if seen is None else seen
         if footer is not None:

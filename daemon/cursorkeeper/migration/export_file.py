@@ -70,7 +70,7 @@ async def run_import(
     stall_s: float = STALL_S,
     rng: random.Random | None = None,
 ) -> Imported:
-    """Raises ProblemError."""
+    """Makes the cursor that a file describes. Raises ProblemError also if it then holds something else than the file."""
     done = await make_cursor(ports, settings, FileSource(plan), bar, replace=replace, stall_s=stall_s, rng=rng)
     end = plan.end
     # a file made by hand may let mark-delete move on; one that was exported cannot

@@ -72,7 +72,7 @@ def _too_many(cursor: str, count: int, what: str, limit: int, name: str) -> Refu
 
 
 def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
-    """Raises RefusedError."""
+    """The acks of a message as columns. Raises RefusedError for what no state could take."""
     size_bytes = message.ByteSize()
     parts = checked_parts(message, size_bytes, cursor)
     generation = generation_of(message, cursor)
@@ -188,7 +188,7 @@ def position_to(position: Position) -> pb.Position:
 
 
 def layout_of(message: pb.LayoutRun, cursor: str) -> tuple[LayoutItem, ...]:
-    """Raises RefusedError."""
+    """A run of data ledgers as it was sent. Raises RefusedError for a run that is too long, or whose columns differ in length."""
     if len(message.ids) > LAYOUT_RUN_LEDGERS_MAX:
         raise RefusedError(
             Refusal.TOO_LARGE,

@@ -62,7 +62,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
 
 
 def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
-    """Raises ProblemError."""
+    """The run that the arguments ask for. Raises ProblemError for settings that contradict one another."""
     places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, pulsar_conf(arguments.pulsar_broker_conf))
     places = Places(places.settings, places.pulsar, between)
     if arguments.verify:

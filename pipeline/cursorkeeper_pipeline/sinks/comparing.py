@@ -64,7 +64,7 @@ class CompareWork:
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
-        """Raises ProblemError."""
+        """Connections to both systems for as long as the context lasts. Raises ProblemError if one cannot be reached."""
         async with self.places.opened("reader", "reader") as (ports, theirs):
             yield Comparing(ports, theirs).one
 

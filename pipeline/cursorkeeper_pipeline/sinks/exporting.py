@@ -77,7 +77,7 @@ class ExportWork:
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
-        """Raises ProblemError."""
+        """Connections to both systems for as long as the context lasts. Raises ProblemError if one cannot be reached."""
         places, rules = self.places, self.rules
         async with places.opened("reader", "reader" if rules.dry_run else "migrator") as (ports, theirs):
             znode_bytes = places.pulsar.zookeeper_jute_maxbuffer_bytes

@@ -45,7 +45,7 @@ class ImportWork:
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
-        """Raises ProblemError."""
+        """Connections to both systems for as long as the context lasts. Raises ProblemError if one cannot be reached."""
         settings = self.places.settings
         async with self.places.opened("reader" if self.dry_run else "writer", "reader") as (ports, theirs):
             importing = Importing(

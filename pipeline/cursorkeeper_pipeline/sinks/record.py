@@ -71,7 +71,7 @@ def id_of(kind: str, about: Mapping[str, str]) -> str:
 
 
 def checked_id(given: str) -> str:
-    """Raises ProblemError."""
+    """The name of a run as it was given. Raises ProblemError if no znode can be called so."""
     if not ID.fullmatch(given):
         remedy = "use letters, digits, dots, dashes and underscores, at most 64"
         raise ProblemError(f"id {given!r} cannot be the name of a run", remedy, Kind.USAGE)

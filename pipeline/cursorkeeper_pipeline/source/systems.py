@@ -109,5 +109,5 @@ class Systems:
         return self._ledgers
 
     async def footers(self) -> FooterStore:
-        """Raises ProblemError."""
+        """The footers of the deployment. Raises ProblemError if ZooKeeper cannot be reached."""
         return connections.footer_store(await self.zookeeper(), self._options.settings)
